@@ -1,0 +1,1 @@
+"""Adapters to clusters. A concrete backend imports `contract` and the kernel, and knows nothing of the portal."""
