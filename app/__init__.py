@@ -1,0 +1,1 @@
+"""Berth: the self-service portal of a private AI cloud."""
