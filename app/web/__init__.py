@@ -1,0 +1,1 @@
+"""HTTP manners: what every page and answer shares. Knows no room."""
