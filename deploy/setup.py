@@ -16,7 +16,9 @@ PYTHON = VENV / "bin" / "python"
 
 def main() -> None:
     if sys.version_info < (3, 11):
-        sys.exit(f"Berth needs Python 3.11 or newer; {sys.executable} is {sys.version.split()[0]}. Try: make PYTHON=...")
+        sys.exit(
+            f"Berth needs Python 3.11 or newer; {sys.executable} is {sys.version.split()[0]}. Try: make PYTHON=..."
+        )
     done_before = step("python", ["requirements/dev.txt"], install_python_packages)
     step("package", ["pyproject.toml", "requirements/runtime.in"], install_berth)
     step("assets", ["package.json", "deploy/vendor.json", "deploy/vendor.py"], install_assets)
