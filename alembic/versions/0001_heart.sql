@@ -53,17 +53,21 @@ CREATE TABLE platform_audit (                                 -- append-only
 
 CREATE TABLE kinds (                                          -- the accelerator catalogue
   slug text PRIMARY KEY CHECK (slug ~ '^[a-z0-9][a-z0-9-]*$' AND slug <> 'any'), name text NOT NULL, vendor text NOT NULL,
-  memory_gb numeric NOT NULL CHECK (memory_gb > 0), tdp_watts int NOT NULL CHECK (tdp_watts > 0),
+  memory_gb numeric CHECK (memory_gb > 0), tdp_watts int CHECK (tdp_watts > 0),   -- null: not known (a trace's models)
   node_kw numeric, units_per_node int NOT NULL CHECK (units_per_node > 0), facts jsonb NOT NULL);
 CREATE TABLE clusters (
   id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL UNIQUE CHECK (name ~ '^[a-z0-9][a-z0-9.-]*$'),
   backend text NOT NULL, config jsonb NOT NULL, secret bytea, writes boolean NOT NULL, probe jsonb,
-  probed_at timestamptz, synced_at timestamptz, failures int NOT NULL CHECK (failures >= 0), retry_at timestamptz,
-  last_error text, billed boolean NOT NULL);
+  probed_at timestamptz, synced_at timestamptz, failures int NOT NULL CHECK (failures >= 0),
+  retry_at timestamptz,                                       -- next look, on the product clock; null: at once
+  lease_token uuid, leased_until timestamptz,                 -- of the worker that is looking, on the wall clock
+  last_error text, billed boolean NOT NULL, CHECK (num_nonnulls(lease_token, leased_until) IN (0, 2)));
 CREATE TABLE pools (
   id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, cluster_id int NOT NULL REFERENCES clusters, name text NOT NULL,
   kind text NOT NULL REFERENCES kinds, gap_seconds int NOT NULL CHECK (gap_seconds >= 0), policy jsonb NOT NULL,
-  version bigint NOT NULL, CONSTRAINT one_name_a_cluster UNIQUE (cluster_id, name)) WITH (fillfactor = 50);
+  version bigint NOT NULL,                                    -- raised by every change of holds or capacity
+  capacity_version bigint NOT NULL,                           -- raised only by inventory: key of caches of nodes and units
+  CONSTRAINT one_name_a_cluster UNIQUE (cluster_id, name)) WITH (fillfactor = 50);
 CREATE SEQUENCE gpu_numbers AS int MINVALUE 0 START 0 MAXVALUE 33000000;
 CREATE TABLE nodes (
   id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, cluster_id int NOT NULL REFERENCES clusters, pool_id int NOT NULL REFERENCES pools,
@@ -145,7 +149,9 @@ CREATE TABLE bookings (
   kind text NOT NULL REFERENCES kinds, cluster_id int NOT NULL REFERENCES clusters, pool_id int NOT NULL REFERENCES pools,
   units int NOT NULL CHECK (units > 0), nodes int CHECK (nodes > 0), per_node int CHECK (per_node > 0),
   within text CHECK (within IN ('node','nvlink','leaf','rack')), share840 int NOT NULL CHECK (share840 BETWEEN 1 AND 840),
-  starts_at timestamptz NOT NULL, ends_at timestamptz NOT NULL, released_at timestamptz, provided_at timestamptz, emptied_at timestamptz,
+  starts_at timestamptz NOT NULL, ends_at timestamptz NOT NULL, provided_at timestamptz,
+  released_at timestamptz, left_by text,                      -- from when nothing is charged, and by which event it was left
+  emptied_at timestamptz, asked boolean NOT NULL,             -- asked: the cluster was, or may have been, asked for it
   currency text NOT NULL, quoted numeric NOT NULL, zone text NOT NULL,           -- zone of billing days, fixed at booking
   account_id uuid REFERENCES accounts, booked_by text NOT NULL, booked_at timestamptz NOT NULL, workload jsonb,
   first_used_at timestamptz, metered_until timestamptz, version int NOT NULL CHECK (version > 0),

@@ -1,0 +1,1 @@
+"""Pages that join rooms, for reading: home, timeline, project."""
