@@ -201,13 +201,22 @@ class PoolSnapshot:
         """For each node the number of its domain at a level; one number for all where the level is None (the pool)."""
         return np.zeros(len(self.nodes), np.int64) if level is None else self.domains[level]
 
-    def busy_units(self, rows: Flags | slice = slice(None)) -> tuple[Ints, Ints]:
-        """`(row, unit)` for every busy row and every unit index that it touches; rows numbered within the selection."""
-        lower, upper = self.busy.lower[rows], self.busy.upper[rows]
-        first = np.searchsorted(self.unit_upper, lower, side="right")
-        counts = np.maximum(np.searchsorted(self.unit_lower, upper, side="left") - first, 0)
-        row = np.repeat(np.arange(len(counts)), counts)
-        return row, np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts) + first[row]
+    def taken(self, start: int, end: int) -> tuple[Ints, Ints, Ints]:
+        """`(unit, from, until)`: when each unit is taken, as far as that touches `[start, end)`, in order of unit and
+        time. Stretches of one unit neither overlap nor touch, however the busy ranges did."""
+        rows = np.flatnonzero((self.busy.start < end) & (self.busy.end > start))
+        first = np.searchsorted(self.unit_upper, self.busy.lower[rows], side="right")
+        counts = np.maximum(np.searchsorted(self.unit_lower, self.busy.upper[rows], side="left") - first, 0)
+        unit = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts - first, counts)
+        since, until = np.repeat(self.busy.start[rows], counts), np.repeat(self.busy.end[rows], counts)
+        order = np.argsort(unit * FOREVER + since)
+        unit, since, until = unit[order], since[order], until[order]
+        # The latest end so far on the same unit: units are kept apart by adding a multiple larger than any end.
+        latest = np.maximum.accumulate(unit * (2 * FOREVER) + until) - unit * (2 * FOREVER)
+        fresh = np.ones(len(unit), bool)
+        fresh[1:] = (unit[1:] != unit[:-1]) | (since[1:] > latest[:-1])
+        last = np.roll(fresh, -1)  # the last stretch of a run is followed by a fresh one
+        return unit[fresh], since[fresh], latest[last]
 
 
 def _domain_numbers(nodes: Sequence[NodeUnits], level: Level) -> Ints:
