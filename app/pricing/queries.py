@@ -1,0 +1,62 @@
+"""Reads of price books. `price_list` stands in the way of every booking: one statement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from app.plumbing.db import Work
+from app.pricing.rules import Price
+
+PRICE_LIST = """
+SELECT p.id, p.kind, p.per_hour, v.effective_at, v.published_at
+  FROM price_versions v JOIN prices p ON p.version_id = v.id
+ WHERE v.price_group = %s AND v.currency = %s AND v.published_at <= %s AND p.kind = ANY(%s)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A published version: `prices` maps the slug of a kind to money per unit-hour."""
+
+    id: int
+    price_group: str
+    currency: str
+    effective_at: datetime
+    published_at: datetime
+    published_by: str
+    note: str
+    prices: dict[str, Decimal]
+
+
+def price_list(work: Work, price_group: str, currency: str, kinds: Sequence[str], at: datetime) -> tuple[Price, ...]:
+    """Every price of these kinds that was published at `at`, past and coming: what `rules.schedule` chooses from."""
+    return tuple(Price(*row) for row in work.pg.execute(PRICE_LIST, [price_group, currency, at, list(kinds)]))
+
+
+def price_books(work: Work) -> tuple[tuple[str, str], ...]:
+    """(price group, currency) of every book that has a version, in order of name."""
+    rows = work.pg.execute("SELECT DISTINCT price_group, currency FROM price_versions ORDER BY 1, 2")
+    return tuple(rows.fetchall())
+
+
+def versions(work: Work, price_group: str, currency: str) -> tuple[Version, ...]:
+    """All versions of a book, the one that counts latest first."""
+    rows = work.pg.execute(
+        """SELECT v.id, v.effective_at, v.published_at, v.published_by, v.note,
+                  array_agg(p.kind ORDER BY p.kind), array_agg(p.per_hour ORDER BY p.kind)
+             FROM price_versions v JOIN prices p ON p.version_id = v.id
+            WHERE v.price_group = %s AND v.currency = %s
+            GROUP BY v.id ORDER BY v.effective_at DESC, v.published_at DESC, v.id DESC""",
+        [price_group, currency],
+    )
+    return tuple(
+        Version(i, price_group, currency, effective, published, by, note, dict(zip(kinds, prices, strict=True)))
+        for i, effective, published, by, note, kinds, prices in rows
+    )
+
+
+def kind_names(work: Work) -> dict[str, str]:
+    """The catalogue's kinds that can be priced: slug to name, in order of name."""
+    return dict(work.pg.execute("SELECT slug, name FROM kinds ORDER BY name, slug").fetchall())
