@@ -66,8 +66,9 @@ CREATE TABLE pools (
   id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, cluster_id int NOT NULL REFERENCES clusters, name text NOT NULL,
   kind text NOT NULL REFERENCES kinds, gap_seconds int NOT NULL CHECK (gap_seconds >= 0), policy jsonb NOT NULL,
   version bigint NOT NULL,                                    -- raised by every change of holds or capacity
-  capacity_version bigint NOT NULL,                           -- raised only by inventory: key of caches of nodes and units
+  capacity_version bigint NOT NULL,                           -- a new one with every change of nodes and units: key of caches
   CONSTRAINT one_name_a_cluster UNIQUE (cluster_id, name)) WITH (fillfactor = 50);
+CREATE SEQUENCE capacity_versions AS bigint;                 -- never given twice, not even after a rollback
 CREATE SEQUENCE gpu_numbers AS int MINVALUE 0 START 0 MAXVALUE 33000000;
 CREATE TABLE nodes (
   id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, cluster_id int NOT NULL REFERENCES clusters, pool_id int NOT NULL REFERENCES pools,

@@ -28,6 +28,8 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import INT4MULTIRANGE, INT4RANGE, JSONB, TSTZRANGE, ExcludeConstraint
 from sqlmodel import Field, SQLModel
 
+CAPACITY_VERSIONS = Sequence("capacity_versions", data_type=BigInteger, metadata=SQLModel.metadata)
+"""Versions of pools' capacity; never given twice, not even after a rollback, so that caches may trust them."""
 GPU_NUMBERS = Sequence("gpu_numbers", minvalue=0, start=0, maxvalue=33_000_000, metadata=SQLModel.metadata)
 """Numbers of GPUs over the whole installation; never given twice."""
 
