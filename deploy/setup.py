@@ -15,7 +15,7 @@ PYTHON = VENV / "bin" / "python"
 
 
 def main() -> None:
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036  an older python3 may well run this file
         sys.exit(
             f"Berth needs Python 3.11 or newer; {sys.executable} is {sys.version.split()[0]}. Try: make PYTHON=..."
         )
