@@ -214,6 +214,22 @@ CREATE INDEX waiting_of_pool ON waiting (pool_id, since);
 CREATE TABLE hold_moves (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, hold_id uuid NOT NULL REFERENCES holds,
   at timestamptz NOT NULL, was int4multirange NOT NULL, becomes int4multirange NOT NULL);
 
+-- What is to be metered and measured, a platform table, so that workers find it without passing any policy. A booking
+-- enters when it was provided and is looked at anew whenever its end, state or release changes; usage empties it.
+-- next_at, collect_at: product clock, null = nothing left to do; the lease is wall time.
+CREATE TABLE metering (
+  booking_id uuid PRIMARY KEY REFERENCES bookings, tenant_id uuid NOT NULL, next_at timestamptz, collect_at timestamptz,
+  leased_until timestamptz, failures int NOT NULL CHECK (failures >= 0));
+CREATE INDEX metering_next ON metering (next_at) WHERE next_at IS NOT NULL;
+CREATE INDEX metering_collect ON metering (collect_at) WHERE collect_at IS NOT NULL;
+CREATE FUNCTION to_be_metered() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+  INSERT INTO metering VALUES (NEW.id, NEW.tenant_id, NEW.provided_at, NEW.provided_at, NULL, 0)
+    ON CONFLICT (booking_id) DO UPDATE SET next_at = EXCLUDED.next_at, collect_at = EXCLUDED.collect_at;
+  RETURN NULL;
+END $$;
+CREATE TRIGGER to_be_metered AFTER INSERT OR UPDATE OF provided_at, released_at, ends_at, state ON bookings
+  FOR EACH ROW WHEN (NEW.provided_at IS NOT NULL) EXECUTE FUNCTION to_be_metered();
+
 -- Quota. A commitment is one owner x scope x tenant-day x price. quantity = unit-seconds x 840 x share.
 CREATE TABLE scopes (
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, tenant_id uuid NOT NULL REFERENCES tenants,
@@ -343,16 +359,16 @@ REVOKE ALL ON accounts, sessions, tokens, sign_in_tries FROM berth_reader;
 GRANT SELECT (id, issuer, subject, name, email, zone, disabled, created_at) ON accounts TO berth_reader;
 GRANT INSERT ON installation, accounts, sessions, sign_in_tries, tokens, platform_roles, platform_audit, kinds, clusters, pools, nodes,
   slots, devices, unit_faults, node_outages, external_use, price_versions, prices, allocations, tenants, projects, memberships, audit,
-  bookings, booking_prices, idempotency, requests, holds, waiting, hold_moves, scopes, commitments, due, conditions, outages, refusals,
-  intervals, interval_conflicts, usage, samples, workloads, charges, history, outbox TO berth_app;
+  bookings, booking_prices, idempotency, requests, holds, waiting, hold_moves, metering, scopes, commitments, due, conditions, outages,
+  refusals, intervals, interval_conflicts, usage, samples, workloads, charges, history, outbox TO berth_app;
 GRANT UPDATE ON accounts, sessions, tokens, kinds, clusters, pools, nodes, devices, unit_faults, node_outages, external_use, tenants,
-  projects, memberships, bookings, requests, scopes, commitments, due, waiting, conditions, outages, usage, workloads, outbox,
-  interval_conflicts TO berth_app;
+  projects, memberships, bookings, requests, scopes, commitments, due, waiting, metering, conditions, outages, usage, workloads,
+  outbox, interval_conflicts TO berth_app;
 GRANT UPDATE (valid) ON slots TO berth_app;
 GRANT UPDATE (generation, name, gone, wanted, ensured, seen, seen_at, in_place_since, empty_since, sampled_until, failures, last_error)
   ON allocations TO berth_app;
 GRANT UPDATE (void) ON intervals TO berth_app;
 GRANT UPDATE (booking_id, request_id, node_id, units, during, live, pinned) ON holds TO berth_app;
-GRANT DELETE ON sessions, sign_in_tries, platform_roles, memberships, commitments, due, waiting, hold_moves, idempotency, samples,
-  booking_prices TO berth_app;
+GRANT DELETE ON sessions, sign_in_tries, platform_roles, memberships, commitments, due, waiting, hold_moves, metering, idempotency,
+  samples, booking_prices TO berth_app;
 GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO berth_app;
