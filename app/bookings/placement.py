@@ -166,7 +166,7 @@ def choose(pool: PoolSnapshot, counts: Ints, shape: Shape) -> tuple[Layout, Leve
     levels: list[Level | None] = [*LEVELS[:widest], *([] if shape.within else [None])]
     wanted, could = (shape.units, counts) if shape.units else (shape.nodes, (counts >= shape.per_node).astype(np.int64))
     for level in levels:
-        domain = pool.domain_of_nodes(level)
+        domain = _shared(pool, level, shape.within)
         sums = np.bincount(domain, could)
         fitting = np.flatnonzero(sums >= wanted)
         if len(fitting):
@@ -175,6 +175,14 @@ def choose(pool: PoolSnapshot, counts: Ints, shape: Shape) -> tuple[Layout, Leve
             nodes = np.flatnonzero((domain == best) & (could > 0))
             return (_fill(counts, nodes, wanted) if shape.units else _pick(pool, counts, nodes, shape)), level
     return None
+
+
+def _shared(pool: PoolSnapshot, level: Level | None, within: Level | None) -> Ints:
+    """Domains of a level, cut at the borders of those that were asked: a leaf switch may serve two racks."""
+    domain, asked = pool.domain_of_nodes(level), pool.domain_of_nodes(within)
+    if level == within or within is None or level == "node":
+        return domain
+    return np.unique(domain * len(pool.nodes) + asked, return_inverse=True)[1]
 
 
 def _around(pool: PoolSnapshot, counts: Ints, domain: Ints, fitting: Ints) -> tuple[Ints, ...]:
