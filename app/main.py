@@ -1,0 +1,82 @@
+"""The web's composition root: knows every room, nobody knows it. `create_app()` is what a server runs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import anyio.to_thread
+from fastapi import FastAPI
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+from app.plumbing.runtime import Plumbing, make_plumbing
+from app.settings import Settings, load_settings
+from app.web import errors, health, measure
+from app.web.security import BODY_LIMIT, SecurityHeaders
+
+_STATIC = Path(__file__).resolve().parents[1] / "static"
+THREADS = 32
+"""Requests served at once in one process; the pool of connections has room for as many and a few more."""
+
+ROUTERS = tuple(
+    f"app.{room}.{face}"
+    for room in ("accounts", "inventory", "quotas", "pricing", "bookings", "usage", "billing", "notices", "dashboards")
+    for face in ("api", "pages")
+)
+
+
+def create_app(settings: Settings | None = None, plumbing: Plumbing | None = None) -> FastAPI:
+    """The whole portal. Give `plumbing` to use parts made elsewhere (tests), else they are made from `settings`."""
+    parts = plumbing or make_plumbing(settings or load_settings())
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
+        yield
+        if plumbing is None:
+            parts.close()
+
+    app = FastAPI(
+        title="Berth",
+        version="1",
+        summary="Book GPUs for a time: guaranteed, priced, enforced, metered, billed.",
+        openapi_url="/api/v1/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+        max_body_size=BODY_LIMIT,
+    )
+    app.state.plumbing = parts
+    errors.install(app)
+    app.include_router(health.router)
+    for name in ROUTERS:
+        if find_spec(name.rpartition(".")[0]) is not None and find_spec(name) is not None:
+            app.include_router(import_module(name).router)
+    app.mount("/static", Static(directory=_STATIC, check_dir=False), name="static")
+    app.add_middleware(measure.Measure)
+    app.add_middleware(SecurityHeaders, form_targets=_form_targets(parts.settings))
+    return app
+
+
+def _form_targets(settings: Settings) -> tuple[str, ...]:
+    """Signing out of the provider too is a form that is redirected there; browsers hold that against the policy."""
+    if not settings.oidc_issuer:
+        return ()
+    issuer = urlsplit(settings.oidc_issuer)
+    return (f"{issuer.scheme}://{issuer.netloc}",)
+
+
+class Static(StaticFiles):
+    """Our own files. An address with a digest (`?v=…`) may be kept for ever, others are asked for again."""
+
+    async def get_response(self, path: str, scope: Scope):
+        """The file, with how long it may be kept."""
+        response = await super().get_response(path, scope)
+        kept = b"v=" in scope.get("query_string", b"") and response.status_code in (200, 304)
+        response.headers["Cache-Control"] = "public, max-age=31536000, immutable" if kept else "no-cache"
+        return response
