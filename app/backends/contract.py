@@ -229,14 +229,15 @@ class Observation:
       ready      access and all units in place, held for the window (which may not have begun)
       degraded   in place, but some units are lost now: see `lost`
       blocked    ordered, and cannot be in place as things are (a node down, somebody still on it): see `why`
-      ending     being taken down; something may still run
+      ending     being taken down, or its window is over and it was not released yet; something may still run
       gone       no object any more and, if `empty_since` is set, every unit was seen empty
 
     `since`: when this state began, by the cluster's clock.
-    `in_place_since`: from which instant access and units were provided without a break in being ordered; before the
-        window's start when it was made ahead. None while it never was. Losses do not move it: they are in `lost`.
+    `in_place_since`: from which instant access and all units were provided; before the window's start when it was made
+        ahead and still so at the start. None while it never was. Once the window has begun with everything in place,
+        losses do not move it: they are in `lost`.
     `empty_since`: since when all units are seen to have nothing of this booking on them. None when not seen: a node
-        that does not answer is never empty. Set only in `gone`.
+        that does not answer is never empty. Set in `gone`, and in `ending` once nothing runs any more.
     `window`, `places`: as the cluster holds them now, None or () when it does not say.
     `lost`: every loss inside the window so far, ended ones too, in order of time; none overlap on a unit.
     `why`: a sentence for people, '' when there is nothing to say. `raw`: the cluster's own words, for operators.
@@ -452,10 +453,11 @@ class Backend(Protocol):
 
         Made ahead, it holds the units from `window.start`; made late, from now. The same order again does nothing. The
         same ref with another window, places or people changes the object, if `Capabilities.in_place` says so, else
-        `unsupported`. `conflict` when another object holds one of the units in the window, `not_found` for a node or
-        unit that is not there, `invalid` for an order without units: in all of these nothing has changed. A node that
-        is down is no error but an observation, `blocked` from the window's start. A ref that is ending or gone is not
-        made again: `conflict`.
+        `unsupported`. `conflict` when something else holds one of the units in the window, `not_found` for a node or
+        unit that is not there, `invalid` for an order without units or whose window is over: in all of these nothing
+        has changed. A node that is down is no error but an observation: `blocked` as long as the booking has not
+        begun. A ref that was released is not made again: `conflict`. What was lost behind Berth's back is brought back
+        if the cluster can.
         """
         ...
 
@@ -479,19 +481,19 @@ class Backend(Protocol):
         ...
 
     def access(self, ref: Ref, user: str) -> Access:
-        """How this person gets in: commands, addresses, at most a short-lived credential. `permission` for a user who is
-        not among the order's people, `not_found` for a ref that is not held, `busy` when it is not in place."""
+        """How this person gets in: commands, addresses, at most a short-lived credential. `permission` for a user who
+        is not among the order's people, `not_found` for a ref that is not held, `busy` when it is not in place."""
         ...
 
     def usage(self, ref: Ref, since: datetime, until: datetime, step: int) -> Usage:
-        """Samples of the booking's units in `[since, until)`, one a `step` seconds (60 to 900) on the grid of UTC and cut
-        where a workload starts or ends. A ref that was never held has none. Works after the release too, for as long as
-        the cluster keeps its records."""
+        """Samples of the booking's units in `[since, until)`, one a `step` seconds (60 to 900, else `invalid`) on the
+        grid of UTC and cut where a workload starts or ends. A ref that was never held has none. Works after the release
+        too, for as long as the cluster keeps its records."""
         ...
 
     def strays(self) -> tuple[Stray, ...]:
-        """Every object with a name of Berth's form that is not gone, of whichever installation, sorted by name. Which of
-        them no live booking owns is the caller's to know. Changes nothing."""
+        """Every object with a name of Berth's form that is not gone, of whichever installation, sorted by name. Which
+        of them no live booking owns is the caller's to know. Changes nothing."""
         ...
 
 
