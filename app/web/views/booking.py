@@ -543,7 +543,8 @@ class BookingPage:
 class BookingLive:
     """Fragment of GET /bookings/{number}/live?seen=STARTING, polled by the page.
 
-    `seen` is the state that the page showed: when it differs, the parts that depend on it are sent along."""
+    `seen` is the query's word, passed through: it says what the page showed (the state, and whether units were
+    observed). When that differs from now, the parts that depend on it (way in, verbs, charts) are sent along."""
 
     template: ClassVar[str] = "booking/_live.html"
     booking: BookingPage

@@ -9,7 +9,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import ClassVar, Literal
 
-from app.web.views.parts import Figure, Link, Money, Note, Option, Step
+from app.web.views.parts import Figure, Link, Note, Option, Step
 
 
 @dataclass(frozen=True)
