@@ -4,6 +4,8 @@
 # make lint    style                                           make bench ONLY=booking JSON=booking.json
 PYTHON ?= python3
 VENV := .venv/bin
+# compiled files are what makes a second start quick
+unexport PYTHONDONTWRITEBYTECODE
 .PHONY: setup demo up test lint format bench lock
 
 setup:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.servers import Addresses, Servers, TestDatabase, drop_database, new_database
+# tests.servers is imported where it is used: pure tests start without the database's libraries
+if TYPE_CHECKING:
+    from tests.servers import Addresses, Servers, TestDatabase
 
 _servers: Servers | None = None
 _addresses: Addresses | None = None
@@ -27,6 +30,8 @@ def pytest_unconfigure() -> None:
 def _start() -> Addresses:
     global _servers, _addresses
     if _addresses is None:
+        from tests.servers import Servers
+
         _servers = Servers()
         _addresses = _servers.start()
     return _addresses
@@ -35,6 +40,8 @@ def _start() -> Addresses:
 @pytest.fixture(scope="session")
 def servers(request: pytest.FixtureRequest) -> Addresses:
     """Where the run's PostgreSQL and Valkey answer; the URL of PostgreSQL is a superuser's."""
+    from tests.servers import Addresses
+
     words = getattr(request.config, "workerinput", {}).get("servers")
     return Addresses(**words) if words else _start()
 
@@ -52,6 +59,8 @@ def module_database(servers: Addresses) -> Iterator[TestDatabase]:
 
 
 def _one_database(servers: Addresses) -> Iterator[TestDatabase]:
+    from tests.servers import drop_database, new_database
+
     made = new_database(servers.superuser_url)
     yield made
     drop_database(servers.superuser_url, made.name)
