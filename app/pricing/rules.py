@@ -13,7 +13,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 from app.kernel.errors import Reason
-from app.kernel.money import WHOLE, exact, line_amount, quantity
+from app.kernel.money import WHOLE, exact, hours_text, line_amount, quantity
 from app.kernel.window import Window
 
 MOST_DECIMALS = 6
@@ -129,3 +129,9 @@ def wrong_prices(prices: dict[str, Decimal], kinds: Iterable[str]) -> tuple[Reas
 
 def _wrong(code: str, message: str, field: str) -> Reason:
     return Reason(code, message, field=field, in_request=True)
+
+
+def hours_in_json(quantity: int) -> str:
+    """Unit-hours as quotes and statements send them: two decimals, up to six where two are not exact (`0.166667`)."""
+    head, _, tail = hours_text(quantity, 6).partition(".")
+    return f"{head}.{tail.rstrip('0').ljust(2, '0')}"

@@ -25,6 +25,11 @@ SELECT s.id, s.subject, s.kind, s.max_rate, s.max_quantity,
  WHERE s.tenant_id = %(tenant)s AND (s.kind IS NULL OR s.kind = ANY(%(kinds)s))
    AND (s.project_id IS NULL OR s.project_id = %(project)s) AND (s.account_id IS NULL OR s.account_id = %(account)s)
  ORDER BY s.id"""
+_ONE_SCOPE = (
+    _SCOPES.partition("WHERE")[0]
+    + """WHERE s.tenant_id = %s AND s.project_id IS NOT DISTINCT FROM %s
+   AND s.account_id IS NOT DISTINCT FROM %s AND s.kind IS NOT DISTINCT FROM %s"""
+)
 LOCK_SCOPES = _SCOPES + " FOR NO KEY UPDATE OF s"
 
 # Levels rise only where a commitment starts; the default frame is RANGE, so what ends at an instant is off before the
@@ -68,6 +73,18 @@ def lock_scopes(
 ) -> tuple[Scope, ...]:
     """The same, locked FOR NO KEY UPDATE in id order until the transaction ends. First of all locks but the key's."""
     return _scopes(work, LOCK_SCOPES, tenant_id, project_id, account_id, kinds)
+
+
+def find_scope(work: Work, project_id: UUID | None, account_id: UUID | None, kind: str | None) -> Scope | None:
+    """The scope of exactly this subject and kind, or None when no limit was ever set."""
+    row = work.pg.execute(_ONE_SCOPE, [work.tenant_id, project_id, account_id, kind]).fetchone()
+    return None if row is None else Scope(*row)
+
+
+def all_scopes(work: Work) -> tuple[Scope, ...]:
+    """Every limit of the tenant, by id."""
+    sql = _SCOPES.partition("WHERE")[0] + "WHERE s.tenant_id = %s ORDER BY s.id"
+    return tuple(Scope(*row) for row in work.pg.execute(sql, [work.tenant_id]))
 
 
 def _scopes(work: Work, sql: str, tenant: UUID, project: UUID, account: UUID | None, kinds: Sequence[str]):

@@ -12,14 +12,24 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
-from typing import Literal
+from typing import Literal, Protocol
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from app.kernel.errors import Reason
 from app.kernel.money import SCALE, WHOLE
 from app.kernel.window import Window, split_days
-from app.pricing.rules import Segment
+
+
+class Priced(Protocol):
+    """A stretch of time with its price per unit-hour."""
+
+    @property
+    def window(self) -> Window: ...
+
+    @property
+    def per_hour(self) -> Decimal: ...
+
 
 Month = date
 """The first day of a calendar month in the tenant's billing zone."""
@@ -118,7 +128,7 @@ class QuotaEffect:
         }
 
 
-def pieces(segments: Iterable[Segment], zone: ZoneInfo, units: int, share840: int = WHOLE) -> tuple[Piece, ...]:
+def pieces(segments: Iterable[Priced], zone: ZoneInfo, units: int, share840: int = WHOLE) -> tuple[Piece, ...]:
     """What `units` units over the price segments commit: cut at local midnights and where the price changes."""
     return tuple(
         Piece(day, window, units * share840, segment.per_hour)
