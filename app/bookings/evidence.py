@@ -77,8 +77,8 @@ def _apply_before(view: BookingView, seen: Seen, now: datetime, pace: Pace) -> t
     start, end = view.window.start, view.window.end
     changes: list[Change] = []
     if view.state is S.BOOKED:
-        if now < start - pace.ahead:  # made ahead: nothing to decide before it begins
-            return ()
+        if now < start - pace.ahead:  # made ahead: nothing more to decide before it begins
+            return tuple(_blocked(view, seen, now))
         changes.append(Move(E.BEGIN, now))
     at = _provided_from(view, seen)
     # The cluster's evidence counts, also when Berth was away while it began, and even when the window is over by now.
@@ -90,13 +90,17 @@ def _apply_before(view: BookingView, seen: Seen, now: datetime, pace: Pace) -> t
     if now > start:
         why = seen.why or "The cluster has not said yet that the units are in place."
         changes += standing(view, Condition.LATE, start, why)
-    if seen.state == "blocked":
-        changes += standing(view, Condition.BLOCKED, max(seen.since or now, start - pace.ahead), seen.why)
-    elif Condition.BLOCKED in view.conditions:
-        changes.append(Clear(Condition.BLOCKED, now))
+    changes += _blocked(view, seen, now)
     if now >= _deadline(view, pace):
         changes += leaving(follow(view, changes), E.GIVE_UP, min(now, end), seen.why)
     return tuple(changes)
+
+
+def _blocked(view: BookingView, seen: Seen, now: datetime) -> list[Change]:
+    """The condition as the cluster tells it, before anything was provided."""
+    if seen.state == "blocked":
+        return standing(view, Condition.BLOCKED, min(seen.since or now, now), seen.why)
+    return [Clear(Condition.BLOCKED, now)] if Condition.BLOCKED in view.conditions else []
 
 
 def _provided_from(view: BookingView, seen: Seen) -> datetime | None:

@@ -367,6 +367,8 @@ def next_step(view: BookingView, now: datetime, pace: Pace = DEFAULT_PACE) -> St
             settled = view.ensured >= view.wanted and view.seen is not None and view.seen.state == "ready"
             # Asking again is how a lost answer is mended. Once the window is over only the evidence is wanted.
             call = "observe" if settled or now >= window.end else "ensure"
+            if settled and now < window.start:  # all is in place: nothing to see before it begins
+                return Step(call, window.start)
             return Step(call, _again(view, now, pace, pace.soon, window.start))
         case S.ACTIVE:
             sound = view.ensured >= view.wanted and view.seen is not None and view.seen.state == "ready"

@@ -35,7 +35,11 @@ class _UtcLoader(Loader):
     def load(self, data: Any) -> datetime:
         text = bytes(data).decode()
         # psycopg sets the session's zone below, so the text always ends in +00
-        return datetime.fromisoformat(text).astimezone(UTC) if not text.endswith("+00") else datetime.fromisoformat(text).replace(tzinfo=UTC)
+        return (
+            datetime.fromisoformat(text).astimezone(UTC)
+            if not text.endswith("+00")
+            else datetime.fromisoformat(text).replace(tzinfo=UTC)
+        )
 
 
 def make_engine(url: str, *, pool_size: int = 10, max_overflow: int = 30) -> Engine:
@@ -86,6 +90,7 @@ class Work:
         self.pg: psycopg.Connection = connection.connection.driver_connection
         self.wall = wall
         self.tenant_id: UUID | None = None
+        self._transaction = connection.begin()
         self._session: Session | None = None
         self._after: list[Callable[[], None]] = []
 
@@ -121,6 +126,24 @@ class Work:
         """The product clock, in whole seconds. A statement of its own: call it after the locks are taken."""
         return self.pg.execute("SELECT berth_now()").fetchone()[0]
 
+    def restart(self) -> None:
+        """Drop everything written so far and every lock, and begin anew for the same tenant."""
+        self._transaction.rollback()
+        self._after.clear()
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+        self._transaction = self.connection.begin()
+        self.act_for(self.tenant_id)
+
+    def keep(self) -> None:
+        """Commit what was written so far, whatever becomes of the rest, and begin anew for the same tenant."""
+        self.flush()
+        self._transaction.commit()
+        self.run_after_commit()
+        self._transaction = self.connection.begin()
+        self.act_for(self.tenant_id)
+
     def after_commit(self, action: Callable[[], None]) -> None:
         """Run `action` once the transaction is committed; it vanishes with a rollback."""
         self._after.append(action)
@@ -151,16 +174,15 @@ class Database:
         Messages collected by `after_commit` leave after the commit.
         """
         with self.engine.connect() as connection:
-            transaction = connection.begin()
             work = Work(connection, self.wall())
             try:
                 if tenant_id is not None:
                     work.act_for(tenant_id)
                 yield work
                 work.flush()
-                transaction.commit()
+                work._transaction.commit()
             except BaseException:
-                transaction.rollback()
+                work._transaction.rollback()
                 raise
             finally:
                 if work._session is not None:

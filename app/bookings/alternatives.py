@@ -1,0 +1,180 @@
+"""What would work instead: up to three requests of different kinds that pass every rule as they stand.
+
+Each candidate goes through the same search and the same rules as a booking; what is offered here can be posted unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+
+from app.bookings import offers, rules
+from app.bookings.capacity import Shape
+from app.bookings.earliest import Grid, longest
+from app.bookings.offers import Desk, Offer
+from app.bookings.schemas import Ask
+from app.inventory import queries as inventory
+from app.inventory.facts import Pool
+from app.kernel.errors import Alternative, Refusal, Refused
+from app.kernel.window import Window
+from app.pricing.rules import cost
+from app.quotas.rules import pieces
+
+MOST = 3
+_TRIES = 24
+"""How many candidates are looked at for one refusal: each costs a few reads."""
+
+
+def explain(desk: Desk, ask: Ask, refused: Refused) -> Refused:
+    """The same refusal with what would work instead."""
+    found: dict[str, Alternative] = {}
+    tried = set()
+    for kind_of_change, candidate in _candidates(desk, ask):
+        if kind_of_change in found or candidate in tried:
+            continue
+        tried.add(candidate)
+        if len(found) == MOST or len(tried) > _TRIES:
+            break
+        offer = _possible(desk, candidate)
+        if offer is not None:
+            found[kind_of_change] = _alternative(kind_of_change, candidate, offer)
+    return Refused(Refusal(refused.refusal.reasons, tuple(found.values())), refused.code)
+
+
+def _candidates(desk: Desk, ask: Ask) -> Iterator[tuple[str, Ask]]:
+    """Requests near the one asked, most alike first, each with what differs."""
+    ask = replace(ask, digest=None)
+    every = tuple(p for p in inventory.pools_for(desk.work, None, None) if p.writes)
+    if not every:
+        return
+    wanted = [p for p in every if ask.kind in (None, p.kind) and ask.cluster in (None, p.cluster)] or list(every)
+    mended, change = _mended(desk, ask, wanted[0])
+    if change:
+        yield change, mended
+    yield "time", replace(mended, start=None)
+    yield from (("time", later) for later in _later(desk, mended, wanted))
+    if mended.start is not None:
+        yield from (("length", shorter) for shorter in _shorter(desk, mended, wanted))
+    yield from (("shape", replace(mended, shape=shape)) for shape in _shapes(mended.shape, wanted))
+    kinds = sorted({p.kind for p in every if p.kind != ask.kind}) if ask.kind is not None else []
+    priced = sorted(kinds, key=lambda kind: _price(desk, mended, kind))
+    yield from (("kind", replace(mended, kind=kind, cluster=None)) for kind in priced)
+    if ask.cluster is not None:
+        yield "cluster", replace(mended, cluster=None)
+    yield from (("units", replace(mended, shape=shape)) for shape in _fewer(mended.shape))
+    yield from (("kind", replace(mended, kind=kind, cluster=None, start=None)) for kind in priced)
+
+
+def _mended(desk: Desk, ask: Ask, pool: Pool) -> tuple[Ask, str]:
+    """The request with what is wrong in itself put right, and what that changed."""
+    policy = pool.policy
+    length = min(max(rules.snap_up(ask.length, policy.grid), policy.min_length), policy.max_length)
+    change = "length" if length != ask.length else ""
+    start = ask.start
+    if start is not None:
+        if rules.check_start(start, policy, desk.now) or rules.check_horizon(start + length, policy, desk.now):
+            snapped = rules.snap_instant(max(start, desk.now + policy.lead), policy.grid)
+            start = None if snapped + length > desk.now + policy.horizon else snapped
+            change = change or "time"
+    return replace(ask, start=start, length=length), change
+
+
+def _later(desk: Desk, ask: Ask, pools: list[Pool]) -> Iterator[Ask]:
+    """The first start on the grid at or after the one asked: soonest may be too early for who asked for next week."""
+    for pool in pools[:4]:
+        capacity = inventory.capacity_of(desk.work, [pool])[pool.id]
+        grid = Grid(int(pool.policy.grid.total_seconds()), offers.EPOCH)
+        after = rules.snap_instant(max(ask.start or desk.now, desk.now + pool.policy.lead), pool.policy.grid)
+        start = offers.soonest(
+            offers.prepared(desk.work, capacity, desk.now),
+            ask.shape,
+            ask.length,
+            after,
+            desk.now + pool.policy.horizon,
+            int(pool.policy.gap.total_seconds()),
+            grid,
+        )
+        if start is not None and start != ask.start:
+            yield replace(ask, start=start, kind=pool.kind if ask.kind else None)
+
+
+def _shorter(desk: Desk, ask: Ask, pools: list[Pool]) -> Iterator[Ask]:
+    """As long as it fits from the start asked."""
+    assert ask.start is not None
+    for pool in pools[:4]:
+        capacity = inventory.capacity_of(desk.work, [pool])[pool.id]
+        ready = offers.prepared(desk.work, capacity, desk.now)
+        most = longest(ready, ask.shape, ask.start, int(pool.policy.gap.total_seconds()))
+        length = min(timedelta(seconds=min(most, 10**9)), pool.policy.max_length) // pool.policy.grid * pool.policy.grid
+        if pool.policy.min_length <= length < ask.length:
+            yield replace(ask, length=length)
+
+
+def _shapes(shape: Shape, pools: list[Pool]) -> Iterator[Shape]:
+    """The same number of units, laid out otherwise."""
+    total = shape.total
+    wider = {"node": ("nvlink", "leaf", "rack", None), "nvlink": ("leaf", "rack", None), "leaf": ("rack", None), "rack": (None,)}
+    if shape.nodes is None:
+        for nodes in (2, 4, 8):
+            if shape.within == "node" and total % nodes == 0 and total // nodes >= 1:
+                yield Shape(nodes=nodes, per_node=total // nodes)
+        for level in wider.get(shape.within or "", ()):
+            yield Shape(units=total, within=level)
+    else:
+        for level in wider.get(shape.within or "", ()):
+            yield Shape(nodes=shape.nodes, per_node=shape.per_node, within=level)
+        for nodes in (shape.nodes * 2, shape.nodes * 4):
+            if total % nodes == 0:
+                yield Shape(nodes=nodes, per_node=total // nodes)
+        yield Shape(units=total)
+
+
+def _fewer(shape: Shape) -> Iterator[Shape]:
+    """Less of it, by halves."""
+    if shape.units is not None:
+        units = shape.units // 2
+        while units >= 1:
+            yield Shape(units=units, within=shape.within)
+            units //= 2
+        return
+    nodes = (shape.nodes or 0) // 2
+    while nodes >= 1:
+        yield Shape(nodes=nodes, per_node=shape.per_node, within=shape.within)
+        nodes //= 2
+    per_node = (shape.per_node or 0) // 2
+    while per_node >= 1:
+        yield Shape(nodes=1, per_node=per_node)
+        per_node //= 2
+
+
+def _price(desk: Desk, ask: Ask, kind: str) -> tuple[bool, Decimal, str]:
+    """What the length would cost in another kind from now: the nearest in price comes first."""
+    segments = desk.segments(kind, Window(ask.start or desk.now, (ask.start or desk.now) + ask.length))
+    return (segments is None, cost(segments, ask.shape.total, desk.project.currency).amount if segments else Decimal(0), kind)
+
+
+def _possible(desk: Desk, ask: Ask) -> Offer | None:
+    """The offer that the request would get, or None when any rule says no."""
+    try:
+        pools = offers.pools_asked(desk.work, ask)
+    except Refused:
+        return None
+    for found in offers.find_offers(desk, ask, pools):
+        if not isinstance(found, Offer):
+            continue
+        asked = pieces(found.segments, desk.zone, ask.shape.total)
+        reasons, _ = offers.quota_of(desk, desk.scopes(found.pool.kind), asked, found.window, desk.now)
+        if not reasons:
+            return found
+    return None
+
+
+def _alternative(kind_of_change: str, ask: Ask, offer: Offer) -> Alternative:
+    amount = {"currency": offer.cost.currency, "amount": str(offer.cost.amount)}
+    summary = (
+        f"{rules.shape_text(ask.shape)} of {offer.pool.kind} on {offer.pool.cluster}, "
+        f"{rules.iso(offer.window.start)} for {rules.length_text(ask.length)}"
+    )
+    return Alternative(kind_of_change, ask.to_post(), amount, summary)

@@ -1,0 +1,313 @@
+"""Finds what could be booked: reads pools, prices, quotas and holds, and lets the pure files decide. Writes nothing.
+
+`Desk` is one question's reading room: the project, the instant, and what was read so far, so that the alternatives of a
+refusal ask the database once. Without locks an offer is a guess; `actions.book` makes it again under locks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from weakref import WeakKeyDictionary
+from zoneinfo import ZoneInfo
+
+from app.bookings import queries, rules
+from app.bookings.capacity import Busy, NodeUnits, PoolSnapshot, Shape, epoch
+from app.bookings.earliest import Grid, Prepared, earliest, prepare
+from app.bookings.facts import PriceSegment, Project
+from app.bookings.placement import NoPlace, Placement, place
+from app.bookings.schemas import Ask
+from app.inventory import queries as inventory
+from app.inventory.facts import Pool, PoolCapacity
+from app.kernel import ids
+from app.kernel.actor import Actor
+from app.kernel.errors import Forbidden, Reason, Refusal, Refused
+from app.kernel.window import Window
+from app.plumbing.db import Work
+from app.pricing import queries as pricing
+from app.pricing.rules import Cost, Price, Segment, cost, schedule
+from app.quotas import queries as quotas
+from app.quotas.rules import Piece, QuotaEffect, Scope, check, months_of, pieces
+
+TERMS = (
+    "Prices are those published now; they stay for this booking when they change.",
+    "Cancelling before the start is free. Releasing early charges only the time until then.",
+)
+"""What a quote promises beside its price; part of its digest."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_STATIC: WeakKeyDictionary[PoolCapacity, tuple[PoolSnapshot, str, list[int]]] = WeakKeyDictionary()
+_PREPARED: WeakKeyDictionary[PoolCapacity, tuple[bytes, Prepared]] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One pool that could serve the request: when, where, for how much."""
+
+    pool: Pool
+    window: Window
+    placement: Placement
+    segments: tuple[Segment, ...]
+    cost: Cost
+    starts_now: bool
+
+    @property
+    def prices(self) -> tuple[PriceSegment, ...]:
+        """The schedule as a booking freezes it."""
+        return tuple(PriceSegment(s.window, s.price_id, s.per_hour) for s in self.segments)
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """An offer with its effect on quota: what is shown before anything is promised."""
+
+    ask: Ask
+    project: Project
+    offer: Offer
+    effects: tuple[QuotaEffect, ...]
+    node_names: tuple[tuple[str, int], ...]
+    place: str
+    energy_kwh: Decimal | None
+    terms: tuple[str, ...]
+    digest: str
+
+
+@dataclass(slots=True)
+class Desk:
+    """What is read for one question; `now` is the product clock when it began."""
+
+    work: Work
+    actor: Actor
+    project: Project
+    now: datetime
+    _prices: dict[str, tuple[Price, ...]] = field(default_factory=dict)
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """The zone of billing days."""
+        return ZoneInfo(self.project.zone)
+
+    def segments(self, kind: str, window: Window) -> tuple[Segment, ...] | None:
+        """The price schedule of a kind by what is published now."""
+        if kind not in self._prices:
+            self._prices[kind] = pricing.price_list(
+                self.work, self.project.price_group, self.project.currency, [kind], self.now
+            )
+        return schedule(self._prices[kind], kind, window, self.now)
+
+    def scopes(self, kind: str) -> tuple[Scope, ...]:
+        """The limits that a booking of this kind counts in."""
+        return quotas.scopes_for(self.work, self.project.tenant_id, self.project.id, self.actor.account_id, [kind])
+
+
+def open_desk(work: Work, actor: Actor, project: str) -> Desk:
+    """The project, if the actor may book in it. Raises Refused (422) for an unknown one, Forbidden for a mere viewer."""
+    if not actor.may("book"):
+        raise Forbidden("scope_missing", "This token may not book: it lacks the scope book.")
+    found = queries.find_project(work, project, ids.parse(ids.PROJECT, project))
+    if found is None or not actor.sees_project(found.id):
+        raise Refused(Refusal((rules.unknown("project", project, (), "project"),)))
+    if not actor.books_in(found.id):
+        raise Forbidden("role_missing", f"You may look at {found.name} but not book in it. Ask a lead of the project.")
+    now = work.product_now()
+    if found.ended_at is not None and found.ended_at <= now:
+        reason = Reason("project_ended", f"The project {found.name} has ended.", rules.iso(found.ended_at), None,
+                        "Ask a tenant admin to renew it.", "project")  # fmt: skip
+        raise Refused(Refusal((reason,)))
+    return Desk(work, actor, found, now)
+
+
+def pools_asked(work: Work, ask: Ask) -> tuple[Pool, ...]:
+    """The pools that the request names, by cluster and kind. Raises Refused (422) for unknown names."""
+    pools = tuple(p for p in inventory.pools_for(work, ask.kind, ask.cluster) if p.writes)
+    if pools:
+        return pools
+    every = inventory.pools_for(work, None, None)
+    reasons = []
+    kinds, clusters = {p.kind for p in every}, {p.cluster for p in every}
+    if ask.kind is not None and ask.kind not in kinds:
+        reasons.append(rules.unknown("kind", ask.kind, sorted(kinds), "kind"))
+    if ask.cluster is not None and ask.cluster not in clusters:
+        reasons.append(rules.unknown("cluster", ask.cluster, sorted(clusters), "cluster"))
+    if not reasons:
+        what = f"{ask.kind or 'a unit'} on {ask.cluster}" if ask.cluster else (ask.kind or "any unit")
+        fix = "Choose another kind or cluster."
+        reasons.append(Reason("nothing_offered", f"Nobody can book {what} now.", None, what, fix, "kind"))
+    raise Refused(Refusal(tuple(reasons)))
+
+
+def snapshot(work: Work, capacity: PoolCapacity) -> tuple[PoolSnapshot, str, list[int]]:
+    """A pool without holds, the positions of its units as a multirange, its node ids: kept while the capacity stands."""
+    kept = _STATIC.get(capacity)
+    if kept is None:
+        nodes = [
+            NodeUnits(n.node_id, tuple(n.units), n.offered, n.rack, n.leaf, n.nvlink) for n in capacity.nodes
+        ]
+        pool = PoolSnapshot.of(
+            capacity.pool_id, capacity.cluster_id, capacity.kind, nodes, Busy.of_rows(capacity.taken)
+        )
+        positions = queries.multirange(r for n in capacity.nodes for r in n.units)
+        kept = _STATIC[capacity] = (pool, positions, [n.node_id for n in capacity.nodes])
+    return kept
+
+
+def with_holds(work: Work, capacity: PoolCapacity, window: Window) -> PoolSnapshot:
+    """The pool with what is held of it in a window."""
+    pool, positions, _ = snapshot(work, capacity)
+    return pool.with_busy(queries.taken(work, positions, window).plus(pool.busy))
+
+
+def prepared(work: Work, capacity: PoolCapacity, now: datetime) -> Prepared:
+    """The pool with all that is held from now on, sorted for searching; kept while the holds stay the same."""
+    pool, _, nodes = snapshot(work, capacity)
+    held = queries.taken_from(work, nodes, now)
+    mark = hashlib.blake2b(digest_size=16)
+    for column in (held.lower, held.upper, held.start, held.end):
+        mark.update(column.tobytes())
+    kept = _PREPARED.get(capacity)
+    if kept is None or kept[0] != mark.digest():
+        kept = _PREPARED[capacity] = (mark.digest(), prepare(pool.with_busy(held.plus(pool.busy))))
+    return kept[1]
+
+
+def find_offers(desk: Desk, ask: Ask, pools: tuple[Pool, ...]) -> Iterator[Offer | tuple[Pool, tuple[Reason, ...]]]:
+    """Offers in the order in which they would be taken; for a pool that cannot serve, why not.
+
+    Exact start: by price, then kind, then pool. As soon as possible: by start first.
+    """
+    capacities = inventory.capacity_of(desk.work, pools)
+    if ask.start is not None:
+        yield from _exact(desk, ask, pools, capacities)
+    else:
+        yield from _soonest(desk, ask, pools, capacities)
+
+
+def _exact(desk: Desk, ask: Ask, pools, capacities) -> Iterator[Offer | tuple[Pool, tuple[Reason, ...]]]:
+    assert ask.start is not None
+    priced = []
+    for pool in pools:
+        reasons = rules.check_length(ask.length, pool.policy) + rules.check_start(ask.start, pool.policy, desk.now)
+        if ask.length <= timedelta(0):
+            yield pool, tuple(reasons)
+            continue
+        window = Window(ask.start, ask.start + ask.length)
+        reasons += rules.check_horizon(window.end, pool.policy, desk.now)
+        segments = desk.segments(pool.kind, window)
+        if segments is None:
+            reasons.append(rules.no_price(pool.kind, desk.project.price_group))
+        priced.append((pool, window, segments, reasons))
+    costs = {p.id: cost(s, ask.shape.total, desk.project.currency) for p, _, s, _ in priced if s is not None}
+    priced.sort(key=lambda row: (row[0].id not in costs, costs[row[0].id].amount if row[0].id in costs else 0, row[0].kind, row[0].id))
+    for pool, window, segments, reasons in priced:
+        held = with_holds(desk.work, capacities[pool.id], _blocked(window, pool))
+        found = place(held, ask.shape, window, _gap(pool))
+        if isinstance(found, NoPlace):
+            reasons = [*reasons, rules.no_place(found, pool.kind, pool.cluster)]
+        if reasons or segments is None or isinstance(found, NoPlace):
+            yield pool, tuple(reasons)
+        else:
+            yield Offer(pool, window, found, segments, costs[pool.id], starts_now=False)
+
+
+def _soonest(desk: Desk, ask: Ask, pools, capacities) -> Iterator[Offer | tuple[Pool, tuple[Reason, ...]]]:
+    found: list[tuple[datetime, Decimal, str, int, Offer]] = []
+    for pool in pools:
+        reasons = rules.check_length(ask.length, pool.policy)
+        if ask.length <= timedelta(0):
+            yield pool, tuple(reasons)
+            continue
+        until = desk.now + pool.policy.horizon
+        ready = prepared(desk.work, capacities[pool.id], desk.now)
+        start = soonest(ready, ask.shape, ask.length, desk.now + pool.policy.lead, until, _gap(pool))
+        if start is None:
+            probe = place(ready.pool, ask.shape, Window(desk.now, desk.now + ask.length), _gap(pool))
+            if isinstance(probe, NoPlace) and probe.never:
+                reasons.append(rules.no_place(probe, pool.kind, pool.cluster))
+            else:
+                reasons.append(rules.no_start(ask.shape, pool.kind, pool.cluster, until))
+            yield pool, tuple(reasons)
+            continue
+        window = Window(start, start + ask.length)
+        segments = desk.segments(pool.kind, window)
+        if segments is None:
+            reasons.append(rules.no_price(pool.kind, desk.project.price_group))
+        placed = place(ready.pool, ask.shape, window, _gap(pool))
+        if reasons or segments is None or isinstance(placed, NoPlace):
+            yield pool, tuple(reasons)
+            continue
+        price = cost(segments, ask.shape.total, desk.project.currency)
+        offer = Offer(pool, window, placed, segments, price, starts_now=start == desk.now)
+        found.append((start, price.amount, pool.kind, pool.id, offer))
+    yield from (row[4] for row in sorted(found, key=lambda row: row[:4]))
+
+
+def soonest(
+    ready: Prepared, shape: Shape, length: timedelta, not_before: datetime, until: datetime, gap: int, grid: Grid | None = None
+) -> datetime | None:
+    """The earliest start that fits and ends by `until`."""
+    return earliest(ready, shape, int(length.total_seconds()), not_before, until, gap, grid)
+
+
+def quota_of(
+    desk: Desk, scopes: tuple[Scope, ...], asked: tuple[Piece, ...], window: Window, now: datetime
+) -> tuple[tuple[Reason, ...], tuple[QuotaEffect, ...]]:
+    """What the limits say to these pieces."""
+    standing = quotas.standings(desk.work, desk.project.tenant_id, scopes, window, months_of(asked), desk.zone, now)
+    return check(standing, asked)
+
+
+def commitments(desk: Desk, offer: Offer, units: int) -> tuple[Piece, ...]:
+    """What an offer takes from each limit."""
+    return pieces(offer.segments, desk.zone, units)
+
+
+def make_quote(desk: Desk, ask: Ask, offer: Offer, effects: tuple[QuotaEffect, ...]) -> Quote:
+    """An offer in full, with names and digest."""
+    by_id = inventory.node_names(desk.work, [p.node_id for p in offer.placement.parts])
+    names = tuple((by_id[p.node_id].name, len(p.units)) for p in offer.placement.parts)
+    kind = inventory.kinds(desk.work)[offer.pool.kind]
+    hours = Decimal(offer.window.seconds) / 3600
+    energy = rules.energy_kwh(ask.shape.total, hours, kind.tdp_watts, kind.node_kw, kind.units_per_node)
+    digest = digest_of(ask, offer, TERMS)
+    return Quote(ask, desk.project, offer, effects, names, _where(desk, offer), energy, TERMS, digest)
+
+
+def digest_of(ask: Ask, offer: Offer, terms: tuple[str, ...] = ()) -> str:
+    """What a quote promises: kind, length, start unless it is now, price schedule, price and currency."""
+    return rules.quote_digest(
+        {
+            "kind": offer.pool.kind,
+            "shape": [ask.shape.units, ask.shape.nodes, ask.shape.per_node, ask.shape.within],
+            "length": offer.window.seconds,
+            "start": "now" if offer.starts_now else epoch(offer.window.start),
+            "prices": [[(s.window.start - offer.window.start).total_seconds(), str(s.per_hour)] for s in offer.segments],
+            "amount": str(offer.cost.amount),
+            "currency": offer.cost.currency,
+            "terms": list(terms),
+        }
+    )
+
+
+def _where(desk: Desk, offer: Offer) -> str:
+    """The closest place that all nodes share, in words."""
+    capacity = inventory.capacity_of(desk.work, [offer.pool])[offer.pool.id]
+    chosen = {p.node_id for p in offer.placement.parts}
+    nodes = [n for n in capacity.nodes if n.node_id in chosen]
+    shared = []
+    for level, word in (("rack", "rack"), ("leaf", "leaf")):
+        values = {getattr(n, level) for n in nodes}
+        if len(values) == 1 and None not in values:
+            shared.append(f"{word} {values.pop()}")
+    return ", ".join(shared)
+
+
+def _gap(pool: Pool) -> int:
+    return int(pool.policy.gap.total_seconds())
+
+
+def _blocked(window: Window, pool: Pool) -> Window:
+    return Window(window.start, window.end + pool.policy.gap)
+
+

@@ -1,0 +1,274 @@
+"""Brings clusters to what the database says: claim, ask the backend with no transaction open, apply.
+
+Every step may die anywhere: the lease runs out, somebody else claims the row, the backend's verbs are idempotent, and an
+answer is applied only under a token that still counts. What an observation means is lifecycle's and evidence's to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Literal
+from uuid import UUID
+
+from app.backends.contract import Backend, BackendError, Observation, Order, Place, Ref, Workload
+from app.bookings import due, queries
+from app.bookings.due import Lease
+from app.bookings.evidence import apply_failure, apply_observation
+from app.bookings.facts import Allocation, Booking, Held
+from app.bookings.lifecycle import (
+    FINAL,
+    BookingView,
+    Change,
+    Condition,
+    Event,
+    Move,
+    Outage,
+    Pace,
+    Raise,
+    Seen,
+    follow,
+    next_step,
+    tick,
+)
+from app.inventory import queries as inventory
+from app.inventory.facts import Cluster
+from app.kernel.actor import SYSTEM
+from app.plumbing import outbox
+from app.plumbing.db import Work
+from app.plumbing.log import get_log
+from app.plumbing.runtime import Plumbing
+from app.quotas import queries as quotas
+
+log = get_log("reconcile")
+
+LEASE_SECONDS = 30
+_BREAKER = (timedelta(seconds=5), timedelta(minutes=2))
+_INDEFINITE = frozenset({"timeout", "unreachable", "authentication", "busy", "unknown"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One claimed piece of work, frozen: what to ask, with everything that the answer will be read by."""
+
+    lease: Lease
+    booking_id: UUID
+    call: Literal["ensure", "observe", "release"]
+    ref: Ref
+    order: Order
+    wanted: int
+    first_gpus: dict[str, int]
+
+
+def work_off(plumbing: Plumbing, cluster_id: int, pace: Pace | None = None, most: int = 500) -> int:
+    """Work off what is due on one cluster, one object after the other; returns how many were looked at.
+
+    Two processes may do this at once for one cluster, a third finds no call slot and leaves.
+    """
+    with plumbing.database.work() as work:
+        cluster = inventory.cluster_with_id(work, cluster_id)
+    backend = plumbing.backend_of(cluster)
+    seconds = max(LEASE_SECONDS, int(backend.limit_seconds) + 10)
+    done = 0
+    while done < most:
+        job = _claim(plumbing, cluster, seconds, pace)
+        if job is None:
+            break
+        done += 1
+        if isinstance(job, _Job) and not _ask(plumbing, cluster, backend, job, pace):
+            break
+    return done
+
+
+def _claim(plumbing: Plumbing, cluster: Cluster, seconds: int, pace: Pace | None) -> _Job | bool | None:
+    """Take a due row, write what time alone brings, and say what to ask. True: nothing to ask; None: nothing due."""
+    with plumbing.database.work() as work:
+        now = work.product_now()
+        if due.is_open(work, cluster.id, now):
+            return None
+        lease = due.claim(work, cluster.id, now, seconds)
+    if lease is None:
+        return None
+    with plumbing.database.work(lease.tenant_id) as work:
+        found = _lock(work, lease)
+        if found is None:
+            return True
+        booking, held, allocation = found
+        now = work.product_now()
+        rhythm = _pace(work, booking, pace)
+        view = queries.view_of(work, booking, held, allocation)
+        changes = tick(view, now, rhythm)
+        view = _write(work, booking, view, changes, now)
+        step = next_step(view, now, rhythm)
+        if step.call is None or view.state in FINAL:
+            due.give_back(work, lease, step.next_at)
+            return True
+        call = step.call if cluster.writes else "observe"
+        return _Job(
+            lease,
+            booking.id,
+            call,
+            Ref(allocation.name),
+            _order(work, booking, held, allocation),
+            allocation.wanted,
+            {h.node: h.first_gpu for h in held},
+        )
+
+
+def _ask(plumbing: Plumbing, cluster: Cluster, backend: Backend, job: _Job, pace: Pace | None) -> bool:
+    """Call the backend, then apply its answer. False when the cluster as a whole did not answer."""
+    try:
+        if job.call == "ensure":
+            answer: Observation | BackendError = backend.ensure(job.order)
+        elif job.call == "release":
+            answer = backend.release(job.ref)
+        else:
+            answer = backend.observe(job.ref)
+    except BackendError as error:
+        answer = error
+        log.warning("call failed", cluster=cluster.name, call=job.call, object=job.ref.name, kind=error.kind, error=error.sentence)
+    with plumbing.database.work(job.lease.tenant_id) as work:
+        _apply(work, cluster, job, answer, pace)
+    if isinstance(answer, BackendError) and answer.counts_against_cluster:
+        _open_breaker(plumbing, cluster)
+        return False
+    if cluster.failures:
+        with plumbing.database.work() as work:
+            due.close_breaker(work, cluster.id)
+    return True
+
+
+def _apply(work: Work, cluster: Cluster, job: _Job, answer: Observation | BackendError, pace: Pace | None) -> None:
+    """Write what the answer means to the booking as it is now, if the lease still counts."""
+    found = _lock(work, job.lease)
+    if found is None:
+        return
+    booking, held, allocation = found
+    now = work.product_now()
+    rhythm = _pace(work, booking, pace)
+    view = queries.view_of(work, booking, held, allocation)
+    if isinstance(answer, BackendError):
+        queries.store_failure(work, allocation.id, str(answer))
+        view = replace(view, failures=view.failures + 1)
+        changes = apply_failure(view, answer.sentence, answer.kind not in _INDEFINITE, now, rhythm)
+    else:
+        ensured = job.wanted if job.call == "ensure" else allocation.ensured
+        seen = _seen(answer, job.first_gpus)
+        queries.store_seen(work, allocation.id, ensured, answer, now)
+        view = replace(view, failures=0, ensured=ensured, seen=seen)
+        changes = apply_observation(view, seen, now, rhythm)
+    view = _write(work, booking, view, changes, now)
+    due.give_back(work, job.lease, next_step(view, now, rhythm).next_at)
+
+
+def _lock(work: Work, lease: Lease) -> tuple[Booking, tuple[Held, ...], Allocation] | None:
+    """Booking, holds, due row, in the order of the house; None when the lease counts no more."""
+    booking_id = queries.booking_of_allocation(work, lease.subject)
+    booking = None if booking_id is None else queries.lock_booking(work, booking_id)
+    if booking is None:
+        due.give_back(work, lease, None)
+        return None
+    held = queries.holds_of(work, booking.id, lock=True)
+    if not due.still_ours(work, lease):
+        return None
+    allocation = queries.allocation_of(work, booking.id)
+    assert allocation is not None
+    return booking, held, allocation
+
+
+def _write(
+    work: Work, booking: Booking, view: BookingView, changes: Iterable[Change], now: datetime
+) -> BookingView:
+    """Write changes and everything that follows from them: pins, freed units, quota given back, notices."""
+    changes = tuple(changes)
+    queries.apply_changes(work, booking.id, view.state, changes, SYSTEM, now)
+    for change in changes:
+        match change:
+            case Move(Event.BEGIN):
+                queries.pin_holds(work, booking.id)
+            case Move(Event.PROVIDE, at):
+                if at > booking.starts_at:  # time that was not provided is neither charged nor counted
+                    quotas.give_back_until(work, booking.id, at)
+                _tell(work, booking, "booking_active", now)
+            case Move(Event.GIVE_UP, _, why):
+                quotas.give_back(work, booking.id, booking.starts_at)
+                _tell(work, booking, "booking_not_provided", now, why=why)
+            case Move(Event.FAIL | Event.NO_SHOW, at):
+                quotas.give_back(work, booking.id, at)
+            case Move(Event.EMPTIED, at):
+                queries.free_holds(work, booking.id, at)
+                queries.close_allocation_of(work, booking.id)
+                _tell(work, booking, "booking_ended", now)
+            case Raise(Condition.DEGRADED | Condition.LATE | Condition.BLOCKED as condition, _, why):
+                if condition not in view.conditions:
+                    _tell(work, booking, f"booking_{condition}", now, why=why)
+    return follow(view, changes)
+
+
+def _tell(work: Work, booking: Booking, kind: str, now: datetime, **more: str) -> None:
+    if booking.account_id is not None:
+        outbox.tell(work, kind, now, booking.account_id, booking.id, number=booking.number, name=booking.name, **more)
+
+
+def _order(work: Work, booking: Booking, held: Iterable[Held], allocation: Allocation) -> Order:
+    """The booking in the backend's words."""
+    wish = (booking.workload or {}).get("kind", "default")
+    workload = None
+    settings: dict[str, str] = {}
+    if wish == "none":
+        settings["workload"] = "none"
+    elif wish != "default":
+        workload = Workload(id=f"{wish}-1", kind=wish)
+    return Order(
+        ref=Ref(allocation.name),
+        project=booking.project,
+        account=booking.project,
+        places=tuple(Place(h.node, h.local_gpus) for h in sorted(held, key=lambda h: h.node)),
+        window=booking.window,
+        people=queries.people_of(work, booking),
+        workload=workload,
+        settings=settings,
+    )
+
+
+def _seen(answer: Observation, first_gpus: dict[str, int]) -> Seen:
+    """The answer with units as numbers of the installation."""
+    lost = tuple(
+        Outage(first_gpus[loss.node] + gpu, loss.since, loss.until, loss.why)
+        for loss in answer.lost
+        if loss.node in first_gpus
+        for gpu in loss.gpus
+    )
+    return Seen(answer.state, answer.since, answer.in_place_since, answer.empty_since, lost, answer.why)
+
+
+def _pace(work: Work, booking: Booking, pace: Pace | None) -> Pace:
+    policy = inventory.pools_with_ids(work, [booking.pool_id])[booking.pool_id].policy
+    return replace(pace or Pace(), ahead=policy.made_ahead)
+
+
+def _open_breaker(plumbing: Plumbing, cluster: Cluster) -> None:
+    """Ask a cluster that does not answer more and more rarely."""
+    with plumbing.database.work() as work:
+        now = work.product_now()
+        failures = inventory.cluster_with_id(work, cluster.id).failures + 1
+        least, most = _BREAKER
+        pause = min(least * 2 ** min(failures - 1, 10), most)
+        due.put_off(work, cluster.id, failures, now + pause, "The cluster does not answer.")
+
+
+def strays_to_release(plumbing: Plumbing, cluster_id: int, names: Iterable[str]) -> int:
+    """Take down objects of this installation whose bookings are known and final. Returns how many were asked for."""
+    with plumbing.database.work() as work:
+        cluster = inventory.cluster_with_id(work, cluster_id)
+        final = queries.gone_names(work, names)
+    if not cluster.writes:
+        return 0
+    backend = plumbing.backend_of(cluster)
+    for name in final:
+        try:
+            backend.release(Ref(name))
+        except BackendError as error:
+            log.warning("stray not released", cluster=cluster.name, object=name, error=str(error))
+    return len(final)

@@ -1,0 +1,40 @@
+"""Tables that belong to no room: the product clock and the outbox of notices that every room may write."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import CheckConstraint, Column, DateTime, ForeignKeyConstraint, Interval, Text
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlmodel import Field, SQLModel
+
+
+class ClockRow(SQLModel, table=True):
+    """The product clock: one row. Not movable in production; demo and tests move it as the owner."""
+
+    __tablename__ = "clock"
+    __table_args__ = (CheckConstraint("one"),)
+
+    one: bool = Field(primary_key=True)
+    movable: bool
+    shift: timedelta = Field(sa_column=Column(Interval, nullable=False))
+    frozen: datetime | None = Field(sa_column=Column(DateTime(timezone=True)))
+
+
+class OutboxRow(SQLModel, table=True):
+    """One notice to one person (or to a tenant's people), written in the transaction of what it tells of."""
+
+    __tablename__ = "outbox"
+    __table_args__ = (ForeignKeyConstraint(["tenant_id", "booking_id"], ["bookings.tenant_id", "bookings.id"]),)
+
+    tenant_id: UUID = Field(primary_key=True, foreign_key="tenants.tenant_id")
+    id: UUID = Field(primary_key=True)
+    at: datetime = Field(sa_column=Column(DateTime(timezone=True), nullable=False))
+    account_id: UUID | None = None
+    kind: str = Field(sa_column=Column(Text, nullable=False))
+    booking_id: UUID | None = None
+    payload: dict[str, Any] = Field(sa_column=Column(JSONB, nullable=False))
+    read_at: datetime | None = Field(sa_column=Column(DateTime(timezone=True)))
+    sent_at: datetime | None = Field(sa_column=Column(DateTime(timezone=True)))
