@@ -51,6 +51,8 @@ class Settings(BaseSettings):
 
     log: Literal["console", "json"] = "console"
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    log_instants: bool = True
+    """Whether console lines begin with the time; not where `berth up` writes it."""
 
     oidc_issuer: str | None = None
     """OpenID Connect is offered when this is set; the provider's metadata is read from below it."""
@@ -110,6 +112,20 @@ class Settings(BaseSettings):
     def secure_cookies(self) -> bool:
         """Cookies travel by HTTPS only, wherever the pages do."""
         return self.address.startswith("https://")
+
+    def as_environment(self) -> dict[str, str]:
+        """The whole environment of another process that is to have these settings. The owner's address is not in it:
+        only migrations need that."""
+        plain = ("database_url", "redis_url", "secret_key")
+        answer = {name: value for name, value in os.environ.items() if name != "DATABASE_OWNER_URL"}
+        for name, value in ((name, getattr(self, name)) for name in type(self).model_fields):
+            if value is None or name == "database_owner_url":
+                continue
+            if isinstance(value, SecretStr):
+                value = value.get_secret_value()
+            text = json.dumps(value) if isinstance(value, (dict, bool)) else str(value)
+            answer[name.upper() if name in plain else f"BERTH_{name.upper()}"] = text
+        return answer
 
     def with_values(self, **values: Any) -> Settings:
         """The same settings with some of them changed, checked again."""

@@ -22,7 +22,6 @@ def main() -> None:
         os.initgroups(user, account.pw_gid)
         os.setgid(account.pw_gid)
         os.setuid(account.pw_uid)
-        os.environ["HOME"] = "/"
     if sys.platform == "linux":
         # after the change of user, which clears it; it survives exec
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(death_signal), 0, 0, 0)

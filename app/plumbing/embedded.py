@@ -24,6 +24,7 @@ from typing import IO
 import psutil
 import psycopg
 
+from app.kernel.clock import monotonic
 from app.plumbing.roles import as_url
 
 _CHILD = Path(__file__).with_name("child.py")
@@ -228,6 +229,14 @@ class EmbeddedValkey:
         _wait(self._process, answers, "Valkey", self.log)
 
 
+def child_command(command: list[str], death_signal: signal.Signals, user: str | None = None) -> list[str]:
+    """The words that start a program which the kernel ends when this process (the thread, in truth) is gone."""
+    return [
+        *(sys.executable, "-I", "-S", str(_CHILD)),
+        *(str(os.getpid()), str(int(death_signal)), user or "-", "--", *command),
+    ]
+
+
 def _spawn(
     command: list[str], log: Path, death_signal: signal.Signals, user: str | None, given: bytes | None = None
 ) -> subprocess.Popen[bytes]:
@@ -237,16 +246,13 @@ def _spawn(
     out: IO[bytes]
     with log.open("ab") as out:
         process = subprocess.Popen(
-            [
-                *(sys.executable, "-I", "-S", str(_CHILD)),
-                *(str(os.getpid()), str(int(death_signal)), user or "-", "--", *command),
-            ],
+            child_command(command, death_signal, user),
             stdin=subprocess.PIPE if given is not None else subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
             cwd="/",
             start_new_session=True,
-            env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TZ": "UTC"},
+            env={"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"},
         )
     if given is not None and process.stdin is not None:
         process.stdin.write(given)
@@ -256,11 +262,11 @@ def _spawn(
 
 def _wait(process: subprocess.Popen[bytes], answers, name: str, log: Path) -> None:
     """Until it answers; as long as it lives it may be recovering from a crash, which is given time."""
-    give_up = time.monotonic() + 300
+    give_up = monotonic() + 300
     while not answers():
         if process.poll() is not None:
             raise ServerFailed(f"{name} did not start ({log}):\n{_tail(log)}")
-        if time.monotonic() > give_up:
+        if monotonic() > give_up:
             process.kill()
             raise ServerFailed(f"{name} did not answer within 300 s ({log}):\n{_tail(log)}")
         time.sleep(0.02)
