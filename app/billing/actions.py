@@ -1,0 +1,38 @@
+"""Metered time becomes money: charges are added to the ledger, never changed."""
+
+from __future__ import annotations
+
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+from app.billing import queries, rules
+from app.bookings import queries as bookings
+from app.kernel.errors import NotFound
+from app.plumbing.db import Work
+from app.usage import queries as usage
+from app.usage.rules import charge_window
+
+
+def charge(work: Work, booking_id: UUID) -> int:
+    """Charge what was metered of a booking and is not charged yet; returns how many rows are new.
+
+    Once the booking has ended, what it was charged for units that were not there is taken back. Twice, or by two
+    workers at once, gives the same rows with the same ids.
+    """
+    booking = bookings.lock_booking(work, booking_id)
+    if booking is None:
+        raise NotFound("booking", "There is no such booking.")
+    new = 0
+    if queries.is_billed(work, booking.cluster_id):
+        zone = ZoneInfo(booking.zone)
+        segments = [rules.Priced(s.window, s.price_id, s.per_hour) for s in bookings.segments_of(work, booking_id)]
+        intervals = queries.uncharged_intervals(work, booking_id)
+        charges = rules.use_charges(booking_id, intervals, segments, zone)
+        charged = charge_window(booking.provided_at, booking.ends_at, booking.released_at)
+        if booking.state == "ENDED" and charged is not None:
+            lost = queries.lost_units(work, booking_id, charged)
+            charges += rules.credit_charges(booking_id, lost, charged, segments, zone)
+        new = queries.insert_charges(work, booking, charges)
+    if booking.state == "ENDED":
+        usage.forget_finished(work, booking_id)
+    return new

@@ -1,0 +1,167 @@
+"""Every SQL statement of the room. Tenants are named in each, so that it is right for one tenant's transaction and for
+platform people who read across (`Work.read_all`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
+from uuid import UUID
+
+from app.billing.rules import Charge, Group, LostUnit
+from app.bookings.facts import Booking
+from app.kernel.money import SCALE, line_amount
+from app.kernel.window import Window
+from app.plumbing.db import Work
+from app.usage.rules import Interval
+
+_GROUPS = """
+SELECT c.tenant_id, c.booking_id, c.kind, c.unit_price, c.cost_centre, c.currency,
+       (sum(c.quantity) FILTER (WHERE c.month = %(month)s))::bigint, sum(c.exact),
+       coalesce(sum(c.exact) FILTER (WHERE c.month < %(month)s), 0), b.number, b.name, b.units, k.name,
+       (array_agg(c.project ORDER BY c.starts_at DESC))[1], (array_agg(c.person ORDER BY c.starts_at DESC))[1],
+       min(c.starts_at) FILTER (WHERE c.month = %(month)s), max(c.ends_at) FILTER (WHERE c.month = %(month)s),
+       count(*) FILTER (WHERE c.month = %(month)s)
+  FROM charges c JOIN bookings b ON b.tenant_id = c.tenant_id AND b.id = c.booking_id
+  JOIN kinds k ON k.slug = c.unit_kind
+ WHERE c.tenant_id = ANY(%(tenants)s) AND c.month <= %(month)s AND c.booking_id IN (
+         SELECT m.booking_id FROM charges m WHERE m.tenant_id = ANY(%(tenants)s) AND m.month = %(month)s)
+ GROUP BY c.tenant_id, c.booking_id, c.kind, c.unit_price, c.cost_centre, c.currency, b.number, b.name, b.units, k.name
+HAVING count(*) FILTER (WHERE c.month = %(month)s) > 0
+ ORDER BY c.tenant_id, b.number, c.kind DESC, 16, c.unit_price DESC"""
+
+
+def uncharged_intervals(work: Work, booking_id: UUID) -> tuple[Interval, ...]:
+    """Metered time of a booking without a charge, in order."""
+    rows = work.pg.execute(
+        """SELECT i.id, i.booking_id, i.units::text, lower(i.during), upper(i.during), i.quantity FROM intervals i
+            WHERE i.booking_id = %s AND NOT i.void AND NOT EXISTS (SELECT FROM charges c WHERE c.interval_id = i.id)
+            ORDER BY i.during, i.units""",
+        [booking_id],
+    )
+    return tuple(Interval(i, b, u, Window(s, e), q) for i, b, u, s, e, q in rows)
+
+
+def lost_units(work: Work, booking_id: UUID, charged: Window) -> tuple[LostUnit, ...]:
+    """Every unit of the booking that was not there at some time, with the times; open outages last to the end."""
+    rows = work.pg.execute(
+        """SELECT s.id, s.share840, array_agg(ARRAY[o.since, coalesce(o.until, %(end)s)] ORDER BY o.since)
+             FROM outages o
+             JOIN (SELECT DISTINCT ON (s.id) s.id, s.positions, s.share840 FROM holds h
+                     JOIN slots s ON s.node_id = h.node_id AND s.positions <@ h.units AND s.valid && h.during
+                    WHERE h.booking_id = %(booking)s) s ON o.units && s.positions
+            WHERE o.booking_id = %(booking)s AND o.since < coalesce(o.until, %(end)s)
+            GROUP BY s.id, s.share840 ORDER BY s.id""",
+        {"booking": booking_id, "end": charged.end},
+    )
+    return tuple(LostUnit(share, tuple(Window(s, e) for s, e in windows)) for _, share, windows in rows)
+
+
+def is_billed(work: Work, cluster_id: int) -> bool:
+    """Whether use of this cluster is charged at all."""
+    return work.pg.execute("SELECT billed FROM clusters WHERE id = %s", [cluster_id]).fetchone()[0]
+
+
+def insert_charges(work: Work, booking: Booking, charges: Sequence[Charge]) -> int:
+    """Add rows to the ledger with the names of now; those that are there stay as they are. Returns how many are new."""
+    if not charges:
+        return 0
+    done = work.pg.execute(
+        """INSERT INTO charges (id, tenant_id, booking_id, interval_id, kind, price_id, unit_kind, cost_centre,
+                                project_id, project, person, account_id, reference, currency, starts_at, ends_at,
+                                month, quantity, unit_price, why)
+           SELECT t.id, %(tenant)s, %(booking)s, t.interval_id, t.kind, t.price_id, %(unit_kind)s, %(cost_centre)s,
+                  %(project_id)s, %(project)s, %(person)s, %(account)s, %(reference)s, %(currency)s, t.starts_at,
+                  t.ends_at, t.month, t.quantity, t.unit_price, t.why
+             FROM unnest(%(ids)s::uuid[], %(intervals)s::uuid[], %(kinds)s::text[], %(price_ids)s::int[],
+                         %(starts)s::timestamptz[], %(ends)s::timestamptz[], %(months)s::date[],
+                         %(quantities)s::bigint[], %(prices)s::numeric[], %(whys)s::text[])
+               AS t (id, interval_id, kind, price_id, starts_at, ends_at, month, quantity, unit_price, why)
+           ON CONFLICT DO NOTHING""",
+        {
+            "tenant": booking.tenant_id,
+            "booking": booking.id,
+            "unit_kind": booking.kind,
+            "cost_centre": booking.cost_centre,
+            "project_id": booking.project_id,
+            "project": booking.project_name,
+            "person": booking.booked_by,
+            "account": booking.account_id,
+            "reference": booking.reference,
+            "currency": booking.currency,
+            "ids": [c.id for c in charges],
+            "intervals": [c.interval_id for c in charges],
+            "kinds": [c.kind for c in charges],
+            "price_ids": [c.price_id for c in charges],
+            "starts": [c.window.start for c in charges],
+            "ends": [c.window.end for c in charges],
+            "months": [c.month for c in charges],
+            "quantities": [c.quantity for c in charges],
+            "prices": [c.unit_price for c in charges],
+            "whys": [c.why for c in charges],
+        },
+    )
+    return done.rowcount
+
+
+def charged(work: Work, booking_ids: Iterable[UUID]) -> dict[UUID, Decimal]:
+    """What each booking was charged so far, credits taken off, as its statements say. Without charges: not in."""
+    rows = work.pg.execute(
+        """SELECT booking_id, currency, sum(exact) FROM charges WHERE booking_id = ANY(%s)
+            GROUP BY booking_id, currency, kind, unit_price, cost_centre""",
+        [list(booking_ids)],
+    )
+    amounts: dict[UUID, Decimal] = {}
+    for booking_id, currency, total in rows:
+        amounts[booking_id] = amounts.get(booking_id, Decimal(0)) + line_amount(Fraction(total) / SCALE, currency)
+    return amounts
+
+
+def groups_of(work: Work, tenant_ids: Sequence[UUID], month: date) -> tuple[Group, ...]:
+    """The line groups of a month, by tenant and booking."""
+    rows = work.pg.execute(_GROUPS, {"tenants": list(tenant_ids), "month": month})
+    return tuple(Group(*row) for row in rows)
+
+
+def months_charged(work: Work, tenant_ids: Sequence[UUID]) -> list[tuple[UUID, date]]:
+    """(tenant, month) of every month with charges, newest first."""
+    return work.pg.execute(
+        "SELECT DISTINCT tenant_id, month FROM charges WHERE tenant_id = ANY(%s) ORDER BY month DESC, tenant_id",
+        [list(tenant_ids)],
+    ).fetchall()
+
+
+def use_by_booking(
+    work: Work, tenant_ids: Sequence[UUID], windows: Mapping[str, Window]
+) -> dict[UUID, tuple[int, int, Decimal | None]]:
+    """(used, unused, energy in Wh) of each booking in a month, as far as its time is metered. `windows` maps the
+    billing zone of a booking to the month there."""
+    rows = work.pg.execute(
+        """SELECT u.booking_id, sum(u.used)::bigint, sum(u.unused)::bigint, sum(u.energy_wh)
+             FROM unnest(%s::text[], %s::timestamptz[], %s::timestamptz[]) m (zone, first, next)
+             JOIN bookings b ON b.zone = m.zone AND b.tenant_id = ANY(%s)
+                            AND b.ends_at > m.first AND b.starts_at < m.next
+             JOIN usage u ON u.tenant_id = b.tenant_id AND u.booking_id = b.id
+                         AND u.starts_at >= m.first AND u.starts_at < m.next AND u.ends_at <= b.metered_until
+            GROUP BY u.booking_id""",
+        [list(windows), [w.start for w in windows.values()], [w.end for w in windows.values()], list(tenant_ids)],
+    )
+    return {booking: (used, unused, energy) for booking, used, unused, energy in rows}
+
+
+def zones_of(work: Work, tenant_ids: Sequence[UUID]) -> list[str]:
+    """The billing zones of these tenants' bookings."""
+    rows = work.pg.execute("SELECT DISTINCT zone FROM bookings WHERE tenant_id = ANY(%s)", [list(tenant_ids)])
+    return [zone for (zone,) in rows]
+
+
+def ledger_lines(work: Work, tenant_id: UUID, booking_id: UUID) -> list[tuple]:
+    """Every charge of a booking for people: (kind, why, starts, ends, quantity, unit price, version id, published at,
+    exact), in order of time."""
+    return work.pg.execute(
+        """SELECT c.kind, c.why, c.starts_at, c.ends_at, c.quantity, c.unit_price, v.id, v.published_at, c.exact
+             FROM charges c JOIN prices p ON p.id = c.price_id JOIN price_versions v ON v.id = p.version_id
+            WHERE c.tenant_id = %s AND c.booking_id = %s ORDER BY c.starts_at, c.kind DESC, c.id""",
+        [tenant_id, booking_id],
+    ).fetchall()
