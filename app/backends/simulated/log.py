@@ -78,7 +78,7 @@ def close_log(path: Path) -> None:
 def _key(path: Path) -> tuple[str, int]:
     try:
         return str(path), path.stat().st_ino
-    except FileNotFoundError:
+    except OSError:  # not there yet, or not to be had: opening it will say so
         return str(path), 0
 
 
@@ -92,8 +92,12 @@ class Log:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(path, timeout=wait_seconds, isolation_level=None, check_same_thread=False)
-            self.seed = self._prepare(seed)
         except (sqlite3.Error, OSError) as e:
+            raise _told(e, path) from e
+        try:
+            self.seed = self._prepare(seed)
+        except sqlite3.Error as e:
+            self._db.close()
             raise _told(e, path) from e
 
     @contextmanager
