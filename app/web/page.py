@@ -10,13 +10,14 @@ import hashlib
 import hmac
 import json
 from typing import Annotated
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from fastapi import Depends, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from app.accounts.queries import Caller, Place, places_of
 from app.kernel.actor import Actor
+from app.kernel.errors import Forbidden
 from app.plumbing.db import Work
 from app.web import csrf
 from app.web.deps import InTransaction, Parts, SignedInCaller
@@ -73,7 +74,9 @@ class Page:
 
 
 def get_page(request: Request, work: InTransaction, caller: SignedInCaller, plumbing: Parts) -> Page:
-    """The page of whoever is signed in."""
+    """The page of whoever is signed in with a browser; programs have the API."""
+    if caller.session is None:
+        raise Forbidden("for_browsers", "Pages are for browsers; programs use /api/v1.")
     return Page(request, work, caller, plumbing.settings.secure_cookies)
 
 
@@ -86,6 +89,11 @@ def local_address(text: str | None, otherwise: str = "/") -> str:
         return otherwise
     parts = urlsplit(text)
     return text if not parts.scheme and not parts.netloc else otherwise
+
+
+def with_next(address: str, following: str) -> str:
+    """The address, with where to go on from there."""
+    return address if following == "/" else f"{address}?next={quote(following, safe='')}"
 
 
 def _frame(request: Request, work: Work, caller: Caller, secure: bool) -> Frame:

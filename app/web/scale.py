@@ -91,6 +91,8 @@ class MeterBar:
     this: str
     forecast: str | None
     limit_mark: str | None
+    before: Fraction | None
+    """Available without this booking."""
     available: Fraction | None
     over: Fraction
 
@@ -110,6 +112,7 @@ def meter_bar(meter: Meter) -> MeterBar:
         this=share(this, whole),
         forecast=None if meter.forecast is None else share(Fraction(meter.forecast), whole),
         limit_mark=share(limit, whole) if over and limit is not None else None,
+        before=None if limit is None else limit - used - held,
         available=None if limit is None else limit - total,
         over=over,
     )
