@@ -26,8 +26,10 @@ _made: WeakKeyDictionary[Database, dict[tuple[Any, ...], Backend]] = WeakKeyDict
 
 
 def backend_of(plumbing: Plumbing, cluster: Cluster) -> Backend:
-    """The backend of a cluster, made once for each configuration. Raises `BackendError` (`invalid`) with a sentence when
-    the configuration, the name of the backend or the secrets cannot be used."""
+    """The backend of a cluster, made once for each configuration.
+
+    Raises `BackendError` (`invalid`) when the configuration, the backend's name or the secrets cannot be used.
+    """
     with plumbing.database.work() as work:
         sealed = sealed_secret(work, cluster.id)
     made = _made.setdefault(plumbing.database, {})
@@ -54,8 +56,10 @@ def product_clock(database: Database) -> Clock:
 
 
 def ask(backend: Backend, call: Callable[[], T]) -> T:
-    """The answer of one verb, or `BackendError`: also when the backend hangs beyond its own limit or fails in some other
-    way. Whether the act was done is not known after an error."""
+    """The answer of one verb, or `BackendError`: also when the backend hangs beyond its own limit, or fails otherwise.
+
+    Whether the act was done is not known after an error.
+    """
     answer: list[T] = []
     failure: list[BaseException] = []
 

@@ -1,4 +1,4 @@
-"""Brings nodes of a list into the inventory: all of them or none. New ones are not capacity until the cluster shows them."""
+"""Brings nodes of a list into the inventory, all or none. New ones are no capacity until the cluster shows them."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class _Node:
 def import_nodes(
     work: Work, actor: Actor, cluster: str, text: str | bytes, *, pool: str | None = None, dry_run: bool = False
 ) -> Imported:
-    """Take nodes from a CSV list (forms: `rules.LIST_FORM`, `rules.FULL_FORM`); nodes that it does not name stay as they are.
+    """Take nodes from a CSV list (forms: `rules.LIST_FORM`, `rules.FULL_FORM`); nodes not in it stay as they are.
 
-    Nodes go into the pool named, or into one per kind that is called like the kind. Columns that the list lacks keep what
-    is known. With `dry_run` nothing changes. Raises `NodesRefused` with every fault; then nothing has changed either.
+    Nodes go into the pool named, or into one per kind that is called like the kind. Columns that the list lacks keep
+    what is known. With `dry_run` nothing changes. Raises `NodesRefused` with every fault; then nothing has changed.
     """
     may_operate(actor)
     listed = parse_nodes(text, kind_words(kinds(work).values()))
@@ -125,7 +125,8 @@ def _pool_faults(work: Work, cluster: Cluster, listed: NodeList, pool: str | Non
 
 def _known(work: Work, cluster: Cluster) -> dict[str, _Node]:
     rows = work.pg.execute(
-        f"""SELECT n.id, n.name, p.kind, p.name, n.first_gpu, n.gpus, n.removed_at IS NOT NULL, {", ".join("n." + f for f in _FACTS)}
+        f"""SELECT n.id, n.name, p.kind, p.name, n.first_gpu, n.gpus, n.removed_at IS NOT NULL,
+                   {", ".join("n." + f for f in _FACTS)}
               FROM nodes n JOIN pools p ON p.id = n.pool_id WHERE n.cluster_id = %s""",
         [cluster.id],
     )
@@ -158,7 +159,8 @@ def _pools(work: Work, cluster: Cluster, nodes: Iterable[WantedNode], pool: str 
     for name, kind in sorted({(pool or n.kind, n.kind) for n in nodes}):
         work.pg.execute(
             """INSERT INTO pools (cluster_id, name, kind, gap_seconds, policy, version, capacity_version)
-               VALUES (%s, %s, %s, 0, '{}', 1, nextval('capacity_versions')) ON CONFLICT (cluster_id, name) DO NOTHING""",
+               VALUES (%s, %s, %s, 0, '{}', 1, nextval('capacity_versions'))
+               ON CONFLICT (cluster_id, name) DO NOTHING""",
             [cluster.id, name, kind],
         )
     return dict(work.pg.execute("SELECT name, id FROM pools WHERE cluster_id = %s", [cluster.id]).fetchall())
@@ -191,7 +193,8 @@ def _carry_out(work: Work, cluster: Cluster, plan: _Plan, pools: Mapping[str, in
     work.pg.execute(
         """INSERT INTO slots (node_id, gpu, positions, valid, kind, share840)
            SELECT node, gpu, int4range(gpu * %(per)s, (gpu + 1) * %(per)s), tstzrange(%(now)s, NULL), kind, 840
-             FROM unnest(%(nodes)s::int[], %(firsts)s::int[], %(gpus)s::int[], %(kinds)s::text[]) t(node, first, gpus, kind),
+             FROM unnest(%(nodes)s::int[], %(firsts)s::int[], %(gpus)s::int[], %(kinds)s::text[])
+                    t(node, first, gpus, kind),
                   generate_series(first, first + gpus - 1) gpu""",
         {
             "per": POSITIONS_PER_GPU,

@@ -1,4 +1,4 @@
-"""What a look at a cluster changes: compares what the cluster tells with what the database has. Pure; writes nothing."""
+"""What a look at a cluster changes: what the cluster tells against what the database has. Pure; writes nothing."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Use = tuple[tuple[Range, ...], str]
 
 @dataclass(frozen=True, slots=True)
 class KnownNode:
-    """A node as the database has it. `faults`: open faults by number of the GPU; `uses`: open external use, with its row
-    and its own limit; `devices`: the cards by number of the GPU."""
+    """A node as the database has it. `faults`: open faults by number of the GPU; `uses`: open external use, with its
+    row and its own limit; `devices`: the cards by number of the GPU."""
 
     id: int
     name: str

@@ -146,7 +146,8 @@ def _write_uses(work: Work, changes: Sequence[Change], at: datetime) -> None:
             [(at, until, row) for c in changes for row, until in c.uses_go_on],
         )
         cursor.executemany(
-            "INSERT INTO external_use (node_id, units, since, until, seen_at, what) VALUES (%s, %s::int4multirange, %s, %s, %s, %s)",
+            """INSERT INTO external_use (node_id, units, since, until, seen_at, what)
+               VALUES (%s, %s::int4multirange, %s, %s, %s, %s)""",
             [
                 (c.node.id, _multirange(ranges), at, until, at, what)
                 for c in changes

@@ -1,4 +1,4 @@
-"""What a pool's owner allows: lengths, horizon, grid and how long a look at a cluster counts. Pure; knows no booking."""
+"""What a pool's owner allows: lengths, horizon, grid, how long a look at a cluster counts. Pure; knows no booking."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class WrongPolicy(ValueError):
 class Policy:
     """The rules of one pool. All lengths are whole seconds.
 
-    A booking lasts `min_length` to `max_length` and starts and ends on multiples of `grid` since 1970 UTC (a start "now"
-    starts now). It ends within `horizon` from now and starts at least `lead` from now. After its end its units stay
-    blocked for `gap`. All extensions of a booking together add at most `max_extension` (None: only `max_length` counts).
-    Units are reserved on the cluster `made_ahead` of the start. A cluster that could not be looked at for
+    A booking lasts `min_length` to `max_length` and starts and ends on multiples of `grid` since 1970 UTC (a start
+    "now" starts now). It ends within `horizon` from now and starts at least `lead` from now. After its end its units
+    stay blocked for `gap`. All extensions of a booking together add at most `max_extension` (None: only `max_length`
+    counts). Units are reserved on the cluster `made_ahead` of the start. A cluster that could not be looked at for
     `observed_within` has no capacity until it is seen again.
     """
 
@@ -53,7 +53,7 @@ class Policy:
 
     @classmethod
     def of(cls, words: Mapping[str, Any], gap_seconds: int = 0) -> Policy:
-        """From what `pools.policy` and `pools.gap_seconds` say: whole seconds by field name; what is not said is default.
+        """From `pools.policy` and `pools.gap_seconds`: whole seconds by field name; what is not said is default.
 
         Raises `WrongPolicy` with every fault at once.
         """

@@ -24,8 +24,8 @@ def kinds(work: Work) -> dict[str, Kind]:
     return {row[0]: Kind(*row) for row in rows}
 
 
-_CLUSTER = """SELECT id, name, backend, config, writes, billed, probe, probed_at, synced_at, failures, retry_at, last_error
-                FROM clusters"""
+_CLUSTER = """SELECT id, name, backend, config, writes, billed, probe, probed_at, synced_at, failures, retry_at,
+                     last_error FROM clusters"""
 
 
 def clusters(work: Work) -> tuple[Cluster, ...]:
@@ -73,7 +73,8 @@ _POOL = """SELECT p.id, p.cluster_id, c.name, p.name, p.kind, p.policy, p.gap_se
 def pools_for(work: Work, kind: str | None = None, cluster: str | None = None) -> tuple[Pool, ...]:
     """Pools of a kind (None or "any": of every kind) on a cluster (None: on every one), in order of their ids."""
     rows = work.pg.execute(
-        f"""{_POOL} WHERE (%(kind)s::text IS NULL OR p.kind = %(kind)s) AND (%(cluster)s::text IS NULL OR c.name = %(cluster)s)
+        f"""{_POOL} WHERE (%(kind)s::text IS NULL OR p.kind = %(kind)s)
+              AND (%(cluster)s::text IS NULL OR c.name = %(cluster)s)
             ORDER BY p.id""",
         {"kind": None if kind == "any" else kind, "cluster": cluster},
     )
@@ -153,7 +154,8 @@ _SLOTS = """SELECT n.pool_id, n.id, lower(s.positions), upper(s.positions),
                    CASE WHEN lower(s.valid) > %(now)s THEN extract(epoch FROM lower(s.valid))::bigint END,
                    CASE WHEN NOT upper_inf(s.valid) THEN extract(epoch FROM upper(s.valid))::bigint END
               FROM nodes n JOIN slots s ON s.node_id = n.id
-             WHERE n.pool_id = ANY(%(ids)s) AND n.removed_at IS NULL AND (upper_inf(s.valid) OR upper(s.valid) > %(now)s)
+             WHERE n.pool_id = ANY(%(ids)s) AND n.removed_at IS NULL
+               AND (upper_inf(s.valid) OR upper(s.valid) > %(now)s)
              ORDER BY s.positions"""
 # Past its own limit and still seen: nobody knows when it ends.
 _EXTERNAL = """SELECT n.pool_id, lower(r), upper(r), extract(epoch FROM e.since)::bigint,
@@ -187,5 +189,5 @@ def due_clusters(work: Work) -> list[int]:
 
 
 def next_look(work: Work) -> Any:
-    """The next instant of the product clock at which a cluster is due; None when there is no cluster or one is due now."""
+    """When a cluster is due next, on the product clock; None when there is no cluster, or all are due now."""
     return work.pg.execute("SELECT min(retry_at) FROM clusters").fetchone()[0]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -29,13 +29,13 @@ log = get_log("inventory")
 
 LOOK_EVERY = timedelta(seconds=60)
 PROBE_EVERY = timedelta(minutes=10)
-_FIRST_RETRY, _LONGEST_RETRY = timedelta(seconds=15), timedelta(minutes=10)
+_FIRST_RETRY, _LONGEST_RETRY = timedelta(seconds=15), timedelta(minutes=2)
 _LEASE = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What one look came to. `error` is a sentence; then nothing new is known. `changed` counts the nodes whose capacity
+    """What one look came to. `error` is a sentence; then nothing new is known. `changed` counts nodes whose capacity
     changed, `unlisted` names nodes that the cluster has and the inventory has not."""
 
     cluster: str
@@ -82,7 +82,7 @@ def define_on_backend(plumbing: Plumbing, actor: Actor, cluster_name: str) -> in
     define: Callable[[list[NodeSpec]], None] | None = getattr(backend, "define", None)
     if define is None:
         raise BackendError("unsupported", f"The nodes of {cluster_name} are its own: Berth only looks at them.")
-    specs = [NodeSpec(*row[:8], *row[8:]) for row in rows]
+    specs = [NodeSpec(*row) for row in rows]
     ask(backend, lambda: define(specs))
     with plumbing.database.work() as work:
         work.pg.execute("UPDATE clusters SET retry_at = NULL WHERE id = %s", [cluster.id])
@@ -125,7 +125,8 @@ def strays(plumbing: Plumbing, cluster_id: int) -> Strays:
         unknown = tuple(s for s in found if s.ref.allocation not in known)
         listed = [{"name": s.ref.name, "since": s.since.isoformat() if s.since else None} for s in unknown]
         work.pg.execute(
-            "UPDATE clusters SET probe = coalesce(probe, '{}') || %s WHERE id = %s AND probe->'strays' IS DISTINCT FROM %s",
+            """UPDATE clusters SET probe = coalesce(probe, '{}') || %s
+                WHERE id = %s AND probe->'strays' IS DISTINCT FROM %s""",
             [Jsonb({"strays": listed}), cluster_id, Jsonb(listed)],
         )
     return Strays(

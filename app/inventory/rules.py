@@ -1,4 +1,4 @@
-"""Who may change the inventory, and how lists of nodes are read: two forms of CSV, every fault at once with its line. Pure."""
+"""Who may change the inventory, and how lists of nodes are read: two forms of CSV, every fault at once. Pure."""
 
 from __future__ import annotations
 
