@@ -1,0 +1,1 @@
+"""Background processes: thin tasks over the rooms' use cases."""

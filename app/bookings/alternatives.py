@@ -14,6 +14,7 @@ from app.bookings import offers, rules
 from app.bookings.capacity import Shape
 from app.bookings.earliest import Grid, longest
 from app.bookings.offers import Desk, Offer
+from app.bookings.placement import NoPlace, place
 from app.bookings.schemas import Ask
 from app.inventory import queries as inventory
 from app.inventory.facts import Pool
@@ -63,6 +64,7 @@ def _candidates(desk: Desk, ask: Ask) -> Iterator[tuple[str, Ask]]:
     yield from (("kind", replace(mended, kind=kind, cluster=None)) for kind in priced)
     if ask.cluster is not None:
         yield "cluster", replace(mended, cluster=None)
+    yield from (("units", replace(mended, shape=shape)) for shape in _as_many_as_fit(desk, mended, wanted))
     yield from (("units", replace(mended, shape=shape)) for shape in _fewer(mended.shape))
     yield from (("kind", replace(mended, kind=kind, cluster=None, start=None)) for kind in priced)
 
@@ -129,6 +131,25 @@ def _shapes(shape: Shape, pools: list[Pool]) -> Iterator[Shape]:
             if total % nodes == 0:
                 yield Shape(nodes=nodes, per_node=total // nodes)
         yield Shape(units=total)
+
+
+def _as_many_as_fit(desk: Desk, ask: Ask, pools: list[Pool]) -> Iterator[Shape]:
+    """The most of the shape that is free for the time asked, or from now."""
+    for pool in pools[:4]:
+        start = ask.start or desk.now
+        window = Window(start, start + ask.length)
+        capacity = inventory.capacity_of(desk.work, [pool])[pool.id]
+        gap = int(pool.policy.gap.total_seconds())
+        found = place(offers.with_holds(desk.work, capacity, Window(start, window.end + pool.policy.gap)), ask.shape, window, gap)
+        if not isinstance(found, NoPlace):
+            continue
+        free = found.free
+        if ask.shape.units is not None and 0 < free.domain_units < ask.shape.units:
+            yield Shape(units=free.domain_units, within=ask.shape.within)
+        elif ask.shape.nodes is not None and 0 < free.domain_nodes < ask.shape.nodes:
+            yield Shape(nodes=free.domain_nodes, per_node=ask.shape.per_node, within=ask.shape.within)
+        elif ask.shape.nodes is not None and free.largest_node:
+            yield Shape(nodes=1, per_node=min(free.largest_node, ask.shape.per_node or 1))
 
 
 def _fewer(shape: Shape) -> Iterator[Shape]:

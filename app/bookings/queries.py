@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 from uuid import UUID
 
@@ -38,6 +39,7 @@ from app.bookings.lifecycle import (
 )
 from app.kernel.actor import Actor
 from app.kernel.ids import new_id, short
+from app.kernel.money import SCALE, line_amount
 from app.kernel.window import Window
 from app.plumbing.db import Work
 
@@ -114,6 +116,11 @@ def taken_by_others(work: Work, positions: str, window: Window, booking_id: UUID
 def taken_from(work: Work, node_ids: Sequence[int], since: datetime) -> Busy:
     """Everything held on these nodes from an instant on, packed."""
     return Busy.of_bytes(*work.pg.execute(_HORIZON, [list(node_ids), since]).fetchone())
+
+
+def instant_of(seconds: int) -> datetime:
+    """An instant from whole seconds since 1970."""
+    return datetime.fromtimestamp(seconds, UTC)
 
 
 def multirange(ranges: Iterable[tuple[int, int]]) -> str:
@@ -319,6 +326,22 @@ def segments_of(work: Work, booking_id: UUID) -> tuple[PriceSegment, ...]:
         [booking_id],
     ).fetchall()
     return tuple(PriceSegment(Window(s, e), i, h) for s, e, i, h in rows)
+
+
+def charged(work: Work, booking_ids: Iterable[UUID]) -> dict[UUID, Decimal]:
+    """What each booking was charged so far, credits taken off, each line group rounded as on its statements.
+
+    Bookings without charges are not in.
+    """
+    rows = work.pg.execute(
+        """SELECT booking_id, currency, sum(exact) FROM charges WHERE booking_id = ANY(%s)
+            GROUP BY booking_id, currency, kind, unit_price, cost_centre""",
+        [list(booking_ids)],
+    )
+    amounts: dict[UUID, Decimal] = {}
+    for booking_id, currency, total in rows:
+        amounts[booking_id] = amounts.get(booking_id, Decimal(0)) + line_amount(Fraction(total) / SCALE, currency)
+    return amounts
 
 
 def history_of(work: Work, booking_id: UUID) -> tuple[HistoryLine, ...]:

@@ -33,6 +33,7 @@ from app.bookings.lifecycle import (
     tick,
 )
 from app.inventory import queries as inventory
+from app.inventory.connections import ask, backend_of
 from app.inventory.facts import Cluster
 from app.kernel.actor import SYSTEM
 from app.plumbing import outbox
@@ -68,7 +69,7 @@ def work_off(plumbing: Plumbing, cluster_id: int, pace: Pace | None = None, most
     """
     with plumbing.database.work() as work:
         cluster = inventory.cluster_with_id(work, cluster_id)
-    backend = plumbing.backend_of(cluster)
+    backend = backend_of(plumbing, cluster)
     seconds = max(LEASE_SECONDS, int(backend.limit_seconds) + 10)
     done = 0
     while done < most:
@@ -120,11 +121,11 @@ def _ask(plumbing: Plumbing, cluster: Cluster, backend: Backend, job: _Job, pace
     """Call the backend, then apply its answer. False when the cluster as a whole did not answer."""
     try:
         if job.call == "ensure":
-            answer: Observation | BackendError = backend.ensure(job.order)
+            answer: Observation | BackendError = ask(backend, lambda: backend.ensure(job.order))
         elif job.call == "release":
-            answer = backend.release(job.ref)
+            answer = ask(backend, lambda: backend.release(job.ref))
         else:
-            answer = backend.observe(job.ref)
+            answer = ask(backend, lambda: backend.observe(job.ref))
     except BackendError as error:
         answer = error
         log.warning("call failed", cluster=cluster.name, call=job.call, object=job.ref.name, kind=error.kind, error=error.sentence)
@@ -265,10 +266,10 @@ def strays_to_release(plumbing: Plumbing, cluster_id: int, names: Iterable[str])
         final = queries.gone_names(work, names)
     if not cluster.writes:
         return 0
-    backend = plumbing.backend_of(cluster)
+    backend = backend_of(plumbing, cluster)
     for name in final:
         try:
-            backend.release(Ref(name))
+            ask(backend, lambda name=name: backend.release(Ref(name)))
         except BackendError as error:
             log.warning("stray not released", cluster=cluster.name, object=name, error=str(error))
     return len(final)

@@ -155,17 +155,20 @@ def no_place(why: NoPlace, kind: str, cluster: str) -> Reason:
         room = why.installed
         if shape.units is not None:
             most = room.domain_units if shape.within else room.units
-            code, text = "too_many_units", f"One {level} of {kind} on {cluster} has {most} units."
+            where = f"The largest {level} of {cluster} has {most} {kind}" if shape.within else f"{cluster} has {most} {kind}"
+            code, text = "too_many_units", f"{where} in all."
         elif room.largest_node < (shape.per_node or 0):
+            level = "node"
             code, most, text = "node_too_small", room.largest_node, f"The largest {kind} node of {cluster} has {room.largest_node} units."
         else:
             most, code = room.domain_nodes, "domain_too_small"
             text = f"A {level} of {cluster} has {most} such nodes."
         limit = f"{most} {'units' if shape.units or code == 'node_too_small' else 'nodes'}"
         article = "an" if level.startswith("NV") else "a"
+        small = f"{article.capitalize()} {level} is too small. " if shape.within or shape.nodes else ""
         return Reason(
             code,
-            f"{article.capitalize()} {level} is too small. You asked for {asked}. {text}",
+            f"{small}You asked for {asked}. {text}",
             limit,
             asked,
             "Ask for fewer, or for less closeness.",

@@ -10,7 +10,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    model_validator,
+)
 
 from app.bookings.capacity import Shape
 
@@ -69,6 +78,25 @@ def _line(value: str) -> str:
     return value
 
 
+def _start(value: Any) -> Any:
+    """`asap`, or an instant: judged here, since a union would complain about both."""
+    if value == "asap":
+        return value
+    value = _offset_only(value)
+    try:
+        return _whole(value if isinstance(value, datetime) else datetime.fromisoformat(value))
+    except (ValueError, OverflowError) as error:
+        said = str(error) if str(error).startswith("a time") else "there is no such date or time"
+        raise ValueError(said) from None
+
+
+Start = Annotated[
+    Any,
+    BeforeValidator(_start),
+    WithJsonSchema(
+        {"anyOf": [{"const": "asap"}, {"type": "string", "format": "date-time"}], "title": "Start"}, mode="validation"
+    ),
+]
 Instant = Annotated[AwareDatetime, BeforeValidator(_offset_only), AfterValidator(_whole)]
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
 Line = Annotated[str, AfterValidator(_line)]
@@ -105,7 +133,7 @@ class BookingIn(BaseModel):
     per_node: Count | None = None
     within: Literal["node", "nvlink", "leaf", "rack"] | None = None
     cluster: Annotated[str | None, Field(max_length=80)] = None
-    start: Literal["asap"] | Instant
+    start: Start
     duration: Duration | None = None
     end: Instant | None = None
     cost_center: Annotated[Line | None, Field(max_length=80)] = None

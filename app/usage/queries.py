@@ -93,6 +93,11 @@ def due_collections(
     ).fetchall()
 
 
+def next_instant(work: Work) -> datetime | None:
+    """When reserved time has to be looked at next, for a clock that is stepped. Measurements can wait and do not count."""
+    return work.pg.execute("SELECT min(next_at) FROM metering").fetchone()[0]
+
+
 def meter_next(work: Work, booking_id: UUID, next_at: datetime | None) -> None:
     """When the booking's reserved time is looked at next; None: not before something changes."""
     work.pg.execute("UPDATE metering SET next_at = %s WHERE booking_id = %s", [next_at, booking_id])

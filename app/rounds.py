@@ -1,0 +1,129 @@
+"""What is due, and what to do about it. Tasks do it one message at a time; the demo's history and the tests, whose clock
+is stepped, do it in one process. Both find the same work and call the same functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from app.accounts.sessions import forget_sessions
+from app.backends.contract import Backend
+from app.billing import actions as billing
+from app.bookings import due, reconcile
+from app.bookings import queries as bookings
+from app.bookings.lifecycle import Pace
+from app.inventory import queries as inventory
+from app.inventory import reconcile as looks
+from app.inventory.connections import backend_of
+from app.plumbing.db import Work
+from app.plumbing.runtime import Plumbing
+from app.usage import actions as usage
+from app.usage import queries as usage_queries
+from app.usage import reconcile as collecting
+
+
+KEPT = timedelta(days=30)
+"""How long ended sessions stay visible."""
+
+
+class Hint(NamedTuple):
+    """The name of a task and what it is about."""
+
+    name: str
+    args: tuple[Any, ...]
+
+
+def find_work(plumbing: Plumbing, usage_waited: timedelta = timedelta(0)) -> list[Hint]:
+    """Everything that is due now, from rows and the product clock; never by an exact minute.
+
+    `usage_waited`: measurements are left until they have been due for so long.
+    """
+    with plumbing.database.work() as work:
+        now = work.product_now()
+        return [
+            *(Hint("reconcile.cluster", (i,)) for i in due.clusters_due(work, now)),
+            *(Hint("reconcile.look", (i,)) for i in inventory.due_clusters(work)),
+            *(Hint("reconcile.usage", (str(t), str(b))) for t, b in usage_queries.due_collections(work, now, waited=usage_waited)),
+            *(Hint("usage.meter", (str(t), str(b))) for t, b in usage_queries.due_meterings(work, now)),
+        ]
+
+
+def work_off_cluster(plumbing: Plumbing, cluster_id: int, pace: Pace | None = None) -> int:
+    """Bring one cluster's objects to what the database says."""
+    return reconcile.work_off(plumbing, cluster_id, pace)
+
+
+def look_at_cluster(plumbing: Plumbing, cluster_id: int) -> None:
+    """See what a cluster has, and take down what is known to be over."""
+    looked = looks.sync_cluster(plumbing, cluster_id)
+    if looked is None or looked.error is not None:
+        return
+    found = looks.strays(plumbing, cluster_id)
+    if found.gone:
+        reconcile.strays_to_release(plumbing, cluster_id, [ref.name for ref in found.gone])
+
+
+def collect_usage(plumbing: Plumbing, tenant_id: str, booking_id: str) -> None:
+    """Fetch a booking's samples from its cluster."""
+    database = plumbing.database
+
+    def backend_for(work: Work, cluster_id: int) -> Backend:
+        return backend_of(plumbing, inventory.cluster_with_id(work, cluster_id))
+
+    collecting.collect_one(database, backend_for, UUID(tenant_id), UUID(booking_id), bookings.set_first_used)
+
+
+def meter_booking(plumbing: Plumbing, tenant_id: str, booking_id: str) -> None:
+    """Write the intervals that have ended, and rate them."""
+    with plumbing.database.work(UUID(tenant_id)) as work:
+        usage.meter(work, UUID(booking_id), work.product_now())
+        billing.charge(work, UUID(booking_id))
+
+
+def tidy(plumbing: Plumbing) -> None:
+    """Remove what nobody needs any more, a bounded amount at a time."""
+    with plumbing.database.work() as work:
+        now = work.product_now()
+        while usage.thin(work, now):
+            work.keep()
+        forget_sessions(work, work.wall - KEPT)
+
+
+TASKS: dict[str, Callable[..., Any]] = {
+    "reconcile.cluster": work_off_cluster,
+    "reconcile.look": look_at_cluster,
+    "reconcile.usage": collect_usage,
+    "usage.meter": meter_booking,
+}
+
+
+def do_all(
+    plumbing: Plumbing,
+    *,
+    pace: Pace | None = None,
+    without: frozenset[str] = frozenset(),
+    usage_waited: timedelta = timedelta(0),
+) -> int:
+    """Do what is due in this process until nothing is; returns how many pieces of work that was.
+
+    `without` names tasks that are left alone: a stepped history does not look at its clusters every minute.
+    """
+    done = 0
+    while hints := [h for h in find_work(plumbing, usage_waited) if h.name not in without]:
+        for hint in hints:
+            more = {"pace": pace} if hint.name == "reconcile.cluster" else {}
+            TASKS[hint.name](plumbing, *hint.args, **more)
+        done += len(hints)
+        if done > 1_000_000:
+            raise RuntimeError("work that is done stays due: a use case does not move its cursor")
+    return done
+
+
+def next_instant(plumbing: Plumbing) -> datetime | None:
+    """When something falls due next, for a clock that is stepped."""
+    with plumbing.database.work() as work:
+        instants = [i for i in (due.next_instant(work), usage_queries.next_instant(work)) if i is not None]
+        return max(min(instants), work.product_now() + timedelta(seconds=1)) if instants else None
