@@ -14,8 +14,10 @@ from fastapi import FastAPI
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
+from app.accounts.oidc import Provider
+from app.accounts.rules import Grant, read_group_map
 from app.plumbing.runtime import Plumbing, make_plumbing
-from app.settings import Settings, load_settings
+from app.settings import Settings, WrongSettings, load_settings
 from app.web import errors, health, measure
 from app.web.security import BODY_LIMIT, SecurityHeaders
 
@@ -33,6 +35,7 @@ ROUTERS = tuple(
 def create_app(settings: Settings | None = None, plumbing: Plumbing | None = None) -> FastAPI:
     """The whole portal. Give `plumbing` to use parts made elsewhere (tests), else they are made from `settings`."""
     parts = plumbing or make_plumbing(settings or load_settings())
+    _refuse_open_http(parts.settings)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -52,6 +55,8 @@ def create_app(settings: Settings | None = None, plumbing: Plumbing | None = Non
         max_body_size=BODY_LIMIT,
     )
     app.state.plumbing = parts
+    app.state.provider = Provider(parts.settings, parts.wall) if parts.settings.oidc_issuer else None
+    app.state.group_map = _group_map(parts.settings)
     errors.install(app)
     app.include_router(health.router)
     for name in ROUTERS:
@@ -61,6 +66,26 @@ def create_app(settings: Settings | None = None, plumbing: Plumbing | None = Non
     app.add_middleware(measure.Measure)
     app.add_middleware(SecurityHeaders, form_targets=_form_targets(parts.settings))
     return app
+
+
+def _group_map(settings: Settings) -> dict[str, tuple[Grant, ...]]:
+    try:
+        return read_group_map(settings.oidc_group_map)
+    except ValueError as error:
+        raise WrongSettings(f"BERTH_OIDC_GROUP_MAP cannot work: {error}") from None
+
+
+def _refuse_open_http(settings: Settings) -> None:
+    """Cookies without Secure are for loopback only."""
+    host = urlsplit(settings.address).hostname or ""
+    if (
+        not settings.secure_cookies
+        and host not in ("127.0.0.1", "::1", "localhost")
+        and not host.endswith(".localhost")
+    ):
+        raise WrongSettings(
+            f"people would sign in at {settings.address} unencrypted: set BERTH_BASE_URL to an https:// one"
+        )
 
 
 def _form_targets(settings: Settings) -> tuple[str, ...]:

@@ -270,3 +270,98 @@ def places_of(work: Work, account_id: UUID) -> list[Place]:
     if work.tenant_id != before:
         work.act_for(before)
     return places
+
+
+def last_place(work: Work, account_id: UUID) -> tuple[UUID | None, UUID | None] | None:
+    """(tenant, project) of the person's latest session."""
+    return work.pg.execute(
+        "SELECT tenant_id, project_id FROM sessions WHERE account_id = %s ORDER BY seen_at DESC LIMIT 1", [account_id]
+    ).fetchone()
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSeen:
+    """An API token without its secret."""
+
+    id: UUID
+    label: str
+    scopes: tuple[str, ...]
+    tenant: str | None
+    project: str | None
+    created_at: datetime
+    expires_at: datetime
+    used_at: datetime | None
+
+
+def tokens_of(work: Work, account_id: UUID) -> list[TokenSeen]:
+    """A person's tokens that were not revoked, newest first. Names of other tenants' projects are not shown."""
+    rows = work.pg.execute(
+        """SELECT t.id, t.label, t.scopes, n.name, p.name, t.created_at, t.expires_at, t.used_at
+             FROM tokens t LEFT JOIN tenants n ON n.tenant_id = t.tenant_id
+                           LEFT JOIN projects p ON p.tenant_id = t.tenant_id AND p.id = t.project_id
+            WHERE t.account_id = %s AND t.revoked_at IS NULL ORDER BY t.created_at DESC, t.id DESC""",
+        [account_id],
+    )
+    return [TokenSeen(r[0], r[1], tuple(r[2]), *r[3:]) for r in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSeen:
+    """A signed-in browser of one's own."""
+
+    id_hash: bytes
+    agent: str
+    address: str
+    created_at: datetime
+    seen_at: datetime
+
+
+def sessions_of(work: Work, account_id: UUID) -> list[SessionSeen]:
+    """A person's sessions that still count, the one seen last first."""
+    rows = work.pg.execute(
+        """SELECT id_hash, agent, address, created_at, seen_at FROM sessions
+            WHERE account_id = %s AND revoked_at IS NULL AND expires_at > %s AND seen_at > %s ORDER BY seen_at DESC""",
+        [account_id, work.wall, work.wall - SESSION_IDLE],
+    )
+    return [SessionSeen(*row) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class AuditSeen:
+    """One row of the audit of a tenant or of the platform."""
+
+    seq: int
+    at: datetime
+    actor: str
+    action: str
+    subject: str
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+    why: str | None
+
+
+def audit_rows(
+    work: Work, *, platform: bool = False, person: str = "", action: str = "", text: str = "",
+    before_seq: int | None = None, limit: int = 50,
+) -> list[AuditSeen]:  # fmt: skip
+    """The newest rows first, of the tenant acted for or of the platform, older than `before_seq`."""
+    source = "platform_audit" if platform else "audit"
+    rows = work.pg.execute(
+        f"""SELECT seq, at, actor, action, subject, before, after, why FROM {source}
+             WHERE {"true" if platform else "tenant_id = berth_tenant()"}
+               AND (%(before)s::bigint IS NULL OR seq < %(before)s) AND (%(person)s = '' OR actor = %(person)s)
+               AND (%(action)s = '' OR action = %(action)s)
+               AND (%(text)s = '' OR strpos(lower(subject || ' ' || coalesce(why, '')), lower(%(text)s)) > 0)
+             ORDER BY seq DESC LIMIT %(limit)s""",
+        {"before": before_seq, "person": person, "action": action, "text": text, "limit": limit},
+    )
+    return [AuditSeen(*row) for row in rows]
+
+
+def audit_words(work: Work, *, platform: bool = False) -> tuple[list[str], list[str]]:
+    """Who and which actions appear in the audit, for its filters."""
+    source = "platform_audit" if platform else "audit"
+    where = "" if platform else "WHERE tenant_id = berth_tenant()"
+    people = work.pg.execute(f"SELECT DISTINCT actor FROM {source} {where} ORDER BY 1 LIMIT 500").fetchall()
+    actions = work.pg.execute(f"SELECT DISTINCT action FROM {source} {where} ORDER BY 1 LIMIT 200").fetchall()
+    return [p for (p,) in people], [a for (a,) in actions]

@@ -1,0 +1,268 @@
+"""HTML routes about oneself (zone, tokens, sessions) and of the audit."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Form, Query, Response
+
+from app.accounts import actions, audit, queries, sessions
+from app.accounts.queries import AuditSeen
+from app.accounts.rules import zones
+from app.kernel.actor import SCOPES, Actor
+from app.kernel.errors import Forbidden, Invalid, NotFound
+from app.kernel.ids import TOKEN, parse, public
+from app.plumbing.db import Work
+from app.web.deps import AnyActor, InTransaction, rate_limit
+from app.web.page import OnPage, Page, role_label
+from app.web.views.parts import Action, Note, Option, Pager
+from app.web.views.people import AuditPage, AuditRow, MePage, SessionRow, TokenForm, TokenRow
+
+router = APIRouter(include_in_schema=False)
+_PAGE, _EXPORT = 50, 10_000
+_SCOPE_HINTS = {
+    "read": "see what you may see",
+    "book": "book, extend, release",
+    "manage": "change clusters, nodes, pools",
+    "bill": "change prices and months",
+    "admin": "make tokens, change people",
+}
+
+
+@router.get("/me")
+def me_page(page: OnPage, work: InTransaction, actor: AnyActor) -> Response:
+    """Profile, tokens, sessions."""
+    return page.show(_me(page, work, actor))
+
+
+@router.post("/me")
+def set_zone(page: OnPage, work: InTransaction, actor: AnyActor, zone: Annotated[str, Form(max_length=64)]) -> Response:
+    """Another time zone."""
+    sessions.set_zone(work, actor, zone)
+    return page.go("/me", Note("ok", f"Times are shown in {zone} now"))
+
+
+@router.post("/me/tokens", dependencies=[rate_limit("tokens", 30, 60)])
+def create_token(
+    page: OnPage,
+    work: InTransaction,
+    actor: AnyActor,
+    name: Annotated[str, Form(max_length=200)] = "",
+    scope: Annotated[list[str] | None, Form()] = None,
+    project: Annotated[str, Form(max_length=100)] = "",
+    days: Annotated[int, Form()] = 90,
+) -> Response:
+    """A new token, shown once on the page that answers."""
+    try:
+        found = queries.project_by_slug(work, project) if project else None
+        if project and found is None:
+            raise NotFound("unknown_project", "There is no such project, or you have no role in it.")
+        made = actions.create_token(
+            work, actor, label=name, scopes=scope or (), days=days, project_id=found.id if found else None
+        )
+    except Invalid as error:
+        said = {{"label": "name"}.get(r.field or "", r.field or "name"): r.message for r in error.reasons}
+        return page.show(_me(page, work, actor, name=name, errors=said), 422)
+    return page.show(_me(page, work, actor, new_token=made.secret, new_token_name=name), 201)
+
+
+@router.post("/me/tokens/{token}/revoke")
+def revoke_token(token: str, page: OnPage, work: InTransaction, actor: AnyActor) -> Response:
+    """End a token."""
+    token_id = parse(TOKEN, token)
+    if token_id is None:
+        raise NotFound("unknown_token", "There is no such token of yours, or it is revoked already.")
+    actions.revoke_token(work, actor, token_id)
+    return page.go("/me", Note("ok", "The token is revoked", "The next request with it is refused."))
+
+
+@router.post("/me/sessions/{session}/end")
+def end_session(session: str, page: OnPage, work: InTransaction, actor: AnyActor) -> Response:
+    """Sign another browser out."""
+    try:
+        id_hash = bytes.fromhex(session)
+    except ValueError:
+        raise NotFound("unknown_session", "There is no such session of yours.") from None
+    sessions.end_session(work, actor, id_hash)
+    return page.go("/me", Note("ok", "That browser is signed out"))
+
+
+@router.get("/audit")
+def audit_page(
+    page: OnPage,
+    work: InTransaction,
+    actor: AnyActor,
+    person: Annotated[str, Query(max_length=200)] = "",
+    action: Annotated[str, Query(max_length=200)] = "",
+    q: Annotated[str, Query(max_length=200)] = "",
+    before: Annotated[int | None, Query(ge=0)] = None,
+) -> Response:
+    """Who did what, newest first: of the tenant for its admins and auditors, of the platform for its people."""
+    platform = _of_platform(actor)
+    found = queries.audit_rows(
+        work, platform=platform, person=person, action=action, text=q, before_seq=before, limit=_PAGE + 1
+    )
+    people, verbs = queries.audit_words(work, platform=platform)
+    filters = {"person": person, "action": action, "q": q}
+    more = {**filters, "before": found[_PAGE - 1].seq} if len(found) > _PAGE else None
+    return page.show(
+        AuditPage(
+            rows=tuple(_row(one, "Platform" if platform else "") for one in found[:_PAGE]),
+            people=_options("Everybody", people, person),
+            actions=_options("Every action", verbs, action),
+            query=q,
+            pager=Pager(next=f"/audit?{urlencode(more)}" if more else None),
+            csv=f"/audit.csv?{urlencode(filters)}",
+        )
+    )
+
+
+@router.get("/audit.csv", dependencies=[rate_limit("audit", 20, 60)])
+def audit_csv(
+    work: InTransaction,
+    actor: AnyActor,
+    person: Annotated[str, Query(max_length=200)] = "",
+    action: Annotated[str, Query(max_length=200)] = "",
+    q: Annotated[str, Query(max_length=200)] = "",
+) -> Response:
+    """The same rows as a file, the newest 10,000 at most."""
+    platform = _of_platform(actor)
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(["at", "person", "action", "subject", "before", "after", "why"])
+    for one in queries.audit_rows(work, platform=platform, person=person, action=action, text=q, limit=_EXPORT):
+        cells = [
+            one.at.isoformat(),
+            one.actor,
+            one.action,
+            one.subject,
+            _json(one.before),
+            _json(one.after),
+            one.why or "",
+        ]
+        writer.writerow([_harmless(cell) for cell in cells])
+    audit.record(work, actor, "export audit", "audit", platform=platform)
+    return Response(
+        out.getvalue(),
+        media_type="text/csv; charset=utf-8",
+        headers={"Content-Disposition": 'attachment; filename="audit.csv"'},
+    )
+
+
+def _me(
+    page: Page, work: Work, actor: Actor, *, name: str = "", errors: dict[str, str] | None = None,
+    new_token: str | None = None, new_token_name: str = "",
+) -> MePage:  # fmt: skip
+    session = page.caller.session
+    seen = queries.projects(work) if actor.tenant_id else []
+    projects = [p for p in seen if actor.sees_project(p.id)]
+    roles = [f"Tenant {r}" for r in sorted(actor.tenant_roles)] + [
+        f"Platform {r}" for r in sorted(actor.platform_roles)
+    ]
+    roles += [f"{p.name}: {actor.project_roles[p.id]}" for p in projects if p.id in actor.project_roles]
+    return MePage(
+        name=actor.name,
+        email=session.email if session else "",
+        roles=tuple(roles) or (role_label(actor),),
+        zones=tuple(Option(zone, zone, zone == actor.zone) for zone in sorted(zones())),
+        token_form=TokenForm(
+            scopes=tuple(Option(s, s, s == "read", _SCOPE_HINTS[s]) for s in SCOPES if actor.may(s)),
+            projects=(Option("", "All my projects", True), *(Option(p.slug, p.name) for p in projects)),
+            days=tuple(Option(str(d), f"{d} days", d == 90) for d in (7, 30, 90, 365)),
+            name=name,
+            errors=errors or {},
+        ),
+        tokens=tuple(_token(one, work) for one in queries.tokens_of(work, actor.account_id)),
+        sessions=tuple(
+            SessionRow(
+                device=_device(one.agent),
+                address=one.address,
+                started=one.created_at,
+                seen=one.seen_at,
+                current=session is not None and one.id_hash == session.id_hash,
+                end=None
+                if session is not None and one.id_hash == session.id_hash
+                else Action(
+                    "Sign out", f"/me/sessions/{one.id_hash.hex()}/end", describe=f"Sign out {_device(one.agent)}"
+                ),
+            )
+            for one in queries.sessions_of(work, actor.account_id)
+        ),
+        provider=None if session is None or session.issuer == sessions.LOCAL else session.issuer,
+        new_token=new_token,
+        new_token_name=new_token_name,
+    )
+
+
+def _token(one: queries.TokenSeen, work: Work) -> TokenRow:
+    handle = public(TOKEN, one.id)
+    return TokenRow(
+        name=one.label,
+        prefix=f"berth_pat_… ({handle[-6:]})",
+        scopes=one.scopes,
+        bound_to=" / ".join(n for n in (one.tenant, one.project) if n) or "Platform",
+        created=one.created_at,
+        expires=one.expires_at,
+        last_used=one.used_at,
+        revoke=Action("Revoke", f"/me/tokens/{handle}/revoke", style="danger", describe=f"Revoke {one.label}"),
+        expired=one.expires_at <= work.wall,
+    )
+
+
+def _of_platform(actor: Actor) -> bool:
+    """Whose audit this person sees; nobody's: refused."""
+    if actor.platform_roles:
+        return True
+    if actor.tenant_roles & {"admin", "auditor"}:
+        return False
+    raise Forbidden("role", "The audit is for the tenant's admin and auditor, and for the platform's people.")
+
+
+def _row(one: AuditSeen, scope: str) -> AuditRow:
+    return AuditRow(
+        at=one.at,
+        person=one.actor,
+        action=one.action,
+        subject=one.subject,
+        why=one.why or "",
+        scope=scope,
+        changes=tuple(
+            (name, _text((one.before or {}).get(name)), _text((one.after or {}).get(name)))
+            for name in sorted({**(one.before or {}), **(one.after or {})})
+        ),
+    )
+
+
+def _options(everything: str, values: list[str], chosen: str) -> tuple[Option, ...]:
+    return (Option("", everything, not chosen), *(Option(v, v, v == chosen) for v in values))
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _json(value: dict[str, Any] | None) -> str:
+    return "" if value is None else json.dumps(value)
+
+
+def _harmless(cell: str) -> str:
+    """No cell is taken for a formula by a spreadsheet."""
+    return "'" + cell if cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
+
+
+def _device(agent: str) -> str:
+    """A browser in two words, from what it says of itself."""
+    browser = next((name for mark, name in _BROWSERS if mark in agent), agent[:40] or "Unknown browser")
+    system = next((name for mark, name in _SYSTEMS if mark in agent), "")
+    return f"{browser} on {system}" if system else browser
+
+
+_BROWSERS = (("Edg/", "Edge"), ("Firefox/", "Firefox"), ("Chrome/", "Chrome"), ("Safari/", "Safari"), ("curl/", "curl"))
+_SYSTEMS = (("Android", "Android"), ("iPhone", "iPhone"), ("iPad", "iPad"), ("Windows", "Windows"), ("Mac OS", "macOS"),
+            ("Linux", "Linux"))  # fmt: skip
