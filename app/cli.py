@@ -48,6 +48,40 @@ def up(port: Port = None, data: Data = None, host: Host = None) -> None:
 
 
 @app.command()
+def demo(
+    port: Port = None,
+    data: Data = None,
+    host: Host = None,
+    check: Annotated[bool, typer.Option("--check", help="Walk a stranger's way through a demo that runs on DIR.")] = False,
+) -> None:
+    """Everything that `up` starts, with a small company in it that has a month of bookings behind it."""
+    from app.plumbing.up import Refusal
+
+    settings = _settings(port=port, data=data, host=host)
+    if check:
+        from app.demo.check import walk
+
+        raise SystemExit(walk(settings.data))
+    from app.demo.run import run
+
+    try:
+        run(settings)
+    except Refusal as refusal:
+        _refuse(str(refusal))
+
+
+@app.command("demo-history", hidden=True)
+def demo_history() -> None:
+    """The part of `demo` that lives the month; started by it."""
+    from app.demo.run import live_history
+    from app.plumbing.log import configure_logging
+
+    settings = _settings()
+    configure_logging(json=settings.log == "json", level="WARNING", instants=settings.log_instants)
+    live_history(settings)
+
+
+@app.command()
 def web(
     port: Port = None,
     host: Host = None,
@@ -161,8 +195,10 @@ def _refuse_dangerous_role(settings: Settings) -> None:
 
 def _become_celery(*words: str) -> NoReturn:
     sys.stdout.flush()
-    command = [sys.executable, "-m", "celery", "--app", "workers.celery_app", "--quiet", *words]
-    os.execv(command[0], [*command, "--loglevel", "INFO"])
+    # our tasks take JSON alone, which is what makes a worker of root's harmless in a container or a demo
+    manners = ["-W", "ignore:You're running the worker with superuser privileges"]
+    command = [sys.executable, *manners, "-m", "celery", "--app", "workers.celery_app", "--quiet", *words]
+    os.execv(command[0], command)
 
 
 def _refuse(sentence: str) -> NoReturn:
