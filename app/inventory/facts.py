@@ -140,3 +140,35 @@ class Imported:
     units: int
     pools: tuple[str, ...]
     dry_run: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NodeNow:
+    """A node as it is now. `free` units can be booked from now on for some time; `external` are in use by others than
+    Berth; `unhealthy` have an open fault. A node that is not ready has no free units, whatever its units are."""
+
+    id: int
+    name: str
+    cluster: str
+    kind: str
+    units: int
+    free: int
+    external: int
+    unhealthy: int
+    state: str
+    why: str | None
+    rack: str | None
+    leaf: str | None
+    nvlink: str | None
+    observed_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class KindOffered:
+    """How many units of a kind a cluster has installed, and how many of them are in service."""
+
+    cluster: str
+    kind: str
+    nodes: int
+    units: int
+    in_service: int

@@ -8,7 +8,19 @@ from weakref import WeakKeyDictionary
 
 from sqlalchemy import Engine
 
-from app.inventory.facts import FOREVER, Cluster, Kind, NodeCapacity, NodeName, Pool, PoolCapacity, Range, Taken
+from app.inventory.facts import (
+    FOREVER,
+    Cluster,
+    Kind,
+    KindOffered,
+    NodeCapacity,
+    NodeName,
+    NodeNow,
+    Pool,
+    PoolCapacity,
+    Range,
+    Taken,
+)
 from app.inventory.policy import Policy
 from app.kernel.errors import NotFound
 from app.plumbing.db import Work
@@ -175,6 +187,105 @@ def node_names(work: Work, ids: Iterable[int]) -> dict[int, NodeName]:
         [list(set(ids))],
     )
     return {row[0]: NodeName(*row) for row in rows}
+
+
+def nodes_now(
+    work: Work,
+    *,
+    kind: str | None = None,
+    cluster: str | None = None,
+    state: str | None = None,
+    words: str | None = None,
+    after: tuple[str, str] | None = None,
+    limit: int = 100,
+) -> tuple[NodeNow, ...]:
+    """Nodes as they are now, by cluster and name, those after the (cluster, name) given. `words` are searched in names
+    and racks. What is held is read from the holds, which are nobody's secret: no row says whose they are."""
+    now = work.product_now()
+    rows = work.pg.execute(
+        _NODES_NOW,
+        {
+            "kind": kind,
+            "cluster": cluster,
+            "state": state,
+            "words": _like(words),
+            "after_cluster": after[0] if after else None,
+            "after_name": after[1] if after else None,
+            "limit": limit,
+            "now": now,
+        },
+    )
+    return tuple(NodeNow(*row) for row in rows)
+
+
+_NODES_NOW = """
+WITH page AS MATERIALIZED (
+  SELECT n.*, c.name AS cluster, p.kind
+    FROM nodes n JOIN clusters c ON c.id = n.cluster_id JOIN pools p ON p.id = n.pool_id
+   WHERE n.removed_at IS NULL AND (%(kind)s::text IS NULL OR p.kind = %(kind)s)
+     AND (%(cluster)s::text IS NULL OR c.name = %(cluster)s) AND (%(state)s::text IS NULL OR n.state = %(state)s)
+     AND (%(words)s::text IS NULL OR n.name ILIKE %(words)s OR n.rack ILIKE %(words)s)
+     AND (%(after_cluster)s::text IS NULL OR (c.name, n.name) > (%(after_cluster)s, %(after_name)s))
+   ORDER BY c.name, n.name LIMIT %(limit)s)
+SELECT n.id, n.name, n.cluster, n.kind, u.units, u.free, u.external, u.unhealthy, n.state, n.why, n.rack, n.leaf,
+       n.nvlink, n.observed_at
+  FROM page n,
+  LATERAL (SELECT range_agg(h.units) AS held FROM holds h
+            WHERE h.node_id = n.id AND h.live AND upper(h.during) > %(now)s AND lower(h.during) <= %(now)s) h,
+  LATERAL (SELECT range_agg(e.units) AS used FROM external_use e WHERE e.node_id = n.id AND e.ended_at IS NULL) e,
+  LATERAL (SELECT array_agg(f.gpu) AS gpus FROM unit_faults f WHERE f.node_id = n.id AND f.until IS NULL) f,
+  LATERAL (SELECT count(*) AS units,
+                  count(*) FILTER (WHERE n.state = 'ready' AND (s.gpu = ANY(f.gpus)) IS NOT TRUE
+                    AND (s.positions && h.held) IS NOT TRUE AND (s.positions && e.used) IS NOT TRUE) AS free,
+                  count(*) FILTER (WHERE s.positions && e.used) AS external,
+                  count(*) FILTER (WHERE s.gpu = ANY(f.gpus)) AS unhealthy
+             FROM slots s WHERE s.node_id = n.id AND s.valid @> %(now)s) u
+ ORDER BY n.cluster, n.name"""
+
+
+def nodes_listed(
+    work: Work,
+    *,
+    kind: str | None = None,
+    cluster: str | None = None,
+    state: str | None = None,
+    words: str | None = None,
+) -> list[tuple[Any, ...]]:
+    """Nodes with the columns of `rules.FULL_FORM`, as an import takes them, by cluster and name."""
+    return work.pg.execute(
+        """SELECT n.name, p.kind, n.gpus, n.rack, n.leaf, n.nvlink, n.power_watts, n.cpu_milli, n.memory_mib
+             FROM nodes n JOIN clusters c ON c.id = n.cluster_id JOIN pools p ON p.id = n.pool_id
+            WHERE n.removed_at IS NULL AND (%(kind)s::text IS NULL OR p.kind = %(kind)s)
+              AND (%(cluster)s::text IS NULL OR c.name = %(cluster)s)
+              AND (%(state)s::text IS NULL OR n.state = %(state)s)
+              AND (%(words)s::text IS NULL OR n.name ILIKE %(words)s OR n.rack ILIKE %(words)s)
+            ORDER BY c.name, n.name""",
+        {"kind": kind, "cluster": cluster, "state": state, "words": _like(words)},
+    ).fetchall()
+
+
+def _like(words: str | None) -> str | None:
+    """A pattern that finds these very words anywhere."""
+    if not words:
+        return None
+    for letter in ("\\", "%", "_"):
+        words = words.replace(letter, "\\" + letter)
+    return f"%{words}%"
+
+
+def kinds_offered(work: Work) -> tuple[KindOffered, ...]:
+    """What each cluster has of each kind, now."""
+    now = work.product_now()
+    rows = work.pg.execute(
+        """SELECT c.name, s.kind, count(DISTINCT n.id), count(*),
+                  count(*) FILTER (WHERE n.state = 'ready' AND f.id IS NULL)
+             FROM clusters c JOIN nodes n ON n.cluster_id = c.id AND n.removed_at IS NULL
+             JOIN slots s ON s.node_id = n.id AND s.valid @> %s
+             LEFT JOIN unit_faults f ON f.gpu = s.gpu AND f.until IS NULL
+            GROUP BY c.name, s.kind ORDER BY c.name, s.kind""",
+        [now],
+    )
+    return tuple(KindOffered(*row) for row in rows)
 
 
 def due_clusters(work: Work) -> list[int]:

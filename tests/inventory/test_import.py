@@ -56,8 +56,9 @@ def hold(world: World, node: str, gpus: range) -> None:
         end = START + timedelta(hours=1)
         pg.execute(
             """INSERT INTO bookings (id, tenant_id, project_id, kind, cluster_id, pool_id, units, starts_at, ends_at,
-                 booked_at, name, cost_centre, reference, state, share840, asked, currency, quoted, zone, booked_by, version)
-               VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 'b', '1', '', 'BOOKED', 840, false, 'CHF', 0, 'UTC', 'x', 1)""",
+                 booked_at, name, cost_centre, reference, state, share840, asked, currency, quoted, zone, booked_by,
+                 version) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 'b', '1', '', 'BOOKED', 840, false, 'CHF', 0,
+                 'UTC', 'x', 1)""",
             [booking, tenant, project, kind, cluster, pool, len(gpus), START, end, START],
         )
         pg.execute(
