@@ -14,7 +14,7 @@ from app.kernel.window import Window
 from app.plumbing.db import Work
 from app.quotas.rules import Month, Piece, Scope, Standing, Taken, next_month
 
-_SCOPES = """
+_COLUMNS = """
 SELECT s.id, s.subject, s.kind, s.max_rate, s.max_quantity,
        CASE s.subject WHEN 'tenant' THEN (SELECT t.name FROM tenants t WHERE t.tenant_id = s.tenant_id)
                       WHEN 'project' THEN (SELECT p.name FROM projects p
@@ -22,14 +22,12 @@ SELECT s.id, s.subject, s.kind, s.max_rate, s.max_quantity,
                       ELSE (SELECT a.name FROM accounts a WHERE a.id = s.account_id) END,
        s.project_id, s.account_id
   FROM scopes s
- WHERE s.tenant_id = %(tenant)s AND (s.kind IS NULL OR s.kind = ANY(%(kinds)s))
+ WHERE """
+_SCOPES = f"""{_COLUMNS}s.tenant_id = %(tenant)s AND (s.kind IS NULL OR s.kind = ANY(%(kinds)s))
    AND (s.project_id IS NULL OR s.project_id = %(project)s) AND (s.account_id IS NULL OR s.account_id = %(account)s)
  ORDER BY s.id"""
-_ONE_SCOPE = (
-    _SCOPES.partition("WHERE")[0]
-    + """WHERE s.tenant_id = %s AND s.project_id IS NOT DISTINCT FROM %s
+_ONE_SCOPE = f"""{_COLUMNS}s.tenant_id = %s AND s.project_id IS NOT DISTINCT FROM %s
    AND s.account_id IS NOT DISTINCT FROM %s AND s.kind IS NOT DISTINCT FROM %s"""
-)
 LOCK_SCOPES = _SCOPES + " FOR NO KEY UPDATE OF s"
 
 # Levels rise only where a commitment starts; the default frame is RANGE, so what ends at an instant is off before the
@@ -83,8 +81,8 @@ def find_scope(work: Work, project_id: UUID | None, account_id: UUID | None, kin
 
 def all_scopes(work: Work) -> tuple[Scope, ...]:
     """Every limit of the tenant, by id."""
-    sql = _SCOPES.partition("WHERE")[0] + "WHERE s.tenant_id = %s ORDER BY s.id"
-    return tuple(Scope(*row) for row in work.pg.execute(sql, [work.tenant_id]))
+    rows = work.pg.execute(_COLUMNS + "s.tenant_id = %s ORDER BY s.id", [work.tenant_id])
+    return tuple(Scope(*row) for row in rows)
 
 
 def _scopes(work: Work, sql: str, tenant: UUID, project: UUID, account: UUID | None, kinds: Sequence[str]):

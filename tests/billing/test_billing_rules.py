@@ -204,7 +204,8 @@ PRICE = st.decimals(0, 20, places=6, allow_nan=False, allow_infinity=False)
 @given(
     st.integers(0, 300 * 86400), st.integers(1, 70 * 86400), st.integers(1, 64), st.sampled_from([120, 360, 840]),
     PRICE, PRICE, st.integers(1, 299 * 86400),
-    st.sampled_from(["UTC", "Europe/Zurich", "America/New_York", "Asia/Kolkata"]), st.sampled_from(["CHF", "JPY", "KWD"]),
+    st.sampled_from(["UTC", "Europe/Zurich", "America/New_York", "Asia/Kolkata"]),
+    st.sampled_from(["CHF", "JPY", "KWD"]),
 )  # fmt: skip
 def test_any_number_of_statements_adds_up_to_the_quote(
     offset, seconds, units, share, first, second, change, zone, currency
