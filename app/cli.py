@@ -5,7 +5,6 @@ Each command imports what it needs when it runs, so that `berth --help` and the 
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -52,7 +51,7 @@ def demo(
     port: Port = None,
     data: Data = None,
     host: Host = None,
-    check: Annotated[bool, typer.Option("--check", help="Walk a stranger's way through a demo that runs on DIR.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Walk a newcomer's way through the demo on --data.")] = False,
 ) -> None:
     """Everything that `up` starts, with a small company in it that has a month of bookings behind it."""
     from app.plumbing.up import Refusal
@@ -194,11 +193,15 @@ def _refuse_dangerous_role(settings: Settings) -> None:
 
 
 def _become_celery(*words: str) -> NoReturn:
-    sys.stdout.flush()
+    import warnings
+
+    from celery.__main__ import main as celery
+
     # our tasks take JSON alone, which is what makes a worker of root's harmless in a container or a demo
-    manners = ["-W", "ignore:You're running the worker with superuser privileges"]
-    command = [sys.executable, *manners, "-m", "celery", "--app", "workers.celery_app", "--quiet", *words]
-    os.execv(command[0], command)
+    warnings.filterwarnings("ignore", message="You're running the worker with superuser privileges")
+    sys.argv = ["celery", "--app", "workers.celery_app", "--quiet", *words]
+    celery()
+    raise SystemExit(0)
 
 
 def _refuse(sentence: str) -> NoReturn:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from celery import Celery
-from celery.signals import worker_process_shutdown, worker_shutdown
+from celery.signals import setup_logging, worker_process_shutdown, worker_shutdown
 
 from app import rounds
-from app.plumbing.log import get_log
+from app.plumbing.log import configure_logging, get_log
 from app.settings import load_settings
 from workers import runtime
 
@@ -64,6 +64,13 @@ def sweep() -> None:
 def tidy() -> None:
     """Remove what nobody needs any more: old samples' minutes, ended sessions, idempotency keys."""
     rounds.tidy(runtime.plumbing())
+
+
+@setup_logging.connect
+def _log(**_words: Any) -> None:
+    """Our lines instead of Celery's own."""
+    settings = load_settings()
+    configure_logging(json=settings.log == "json", level=settings.log_level, instants=settings.log_instants)
 
 
 @worker_process_shutdown.connect

@@ -52,6 +52,7 @@ def configure_logging(*, json: bool = False, level: str = "INFO", instants: bool
     root.setLevel(level)
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("celery.apps.worker").setLevel(logging.INFO)  # says that it is ready
     logging.captureWarnings(True)
 
 
