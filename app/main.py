@@ -19,6 +19,7 @@ from app.accounts.rules import Grant, read_group_map
 from app.plumbing.runtime import Plumbing, make_plumbing
 from app.settings import Settings, WrongSettings, load_settings
 from app.web import errors, health, measure
+from app.web.preparing import Preparing, preparing_file
 from app.web.security import BODY_LIMIT, SecurityHeaders
 
 _STATIC = Path(__file__).resolve().parents[1] / "static"
@@ -63,6 +64,7 @@ def create_app(settings: Settings | None = None, plumbing: Plumbing | None = Non
         if find_spec(name.rpartition(".")[0]) is not None and find_spec(name) is not None:
             app.include_router(import_module(name).router)
     app.mount("/static", Static(directory=_STATIC, check_dir=False), name="static")
+    app.add_middleware(Preparing, file=preparing_file(parts.settings.data))
     app.add_middleware(measure.Measure)
     app.add_middleware(SecurityHeaders, form_targets=_form_targets(parts.settings))
     return app

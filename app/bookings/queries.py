@@ -92,6 +92,12 @@ def take_key(work: Work, key: str, verb: str, body_hash: bytes, booking_id: UUID
     return _one(work, KeptAnswer, "SELECT verb, body_hash, booking_id FROM idempotency WHERE key = %s", [key])
 
 
+def kept_under(work: Work, key: str) -> UUID | None:
+    """The booking that stands under an idempotency key."""
+    row = work.pg.execute("SELECT booking_id FROM idempotency WHERE key = %s", [key]).fetchone()
+    return row[0] if row else None
+
+
 # --- capacity ---------------------------------------------------------------------------------------------------------
 
 _TAKEN = """SELECT lower(r), upper(r), extract(epoch FROM lower(during))::bigint, extract(epoch FROM upper(during))::bigint

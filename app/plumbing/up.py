@@ -112,9 +112,15 @@ class Up:
             if not names or program.name.rstrip("0123456789") in names:
                 self._supervisor.start(program)
 
-    def start_program(self, name: str, *words: str, once: bool = False) -> None:
-        """Start one more `berth …` command beside the others, with the same settings; see `Program`."""
-        self._supervisor.start(Program(name, (*_BERTH, *words), self._environment(), once=once))
+    def start_program(self, name: str, *words: str, once: bool = False, as_owner: bool = False) -> None:
+        """Start one more `berth …` command beside the others, with the same settings; see `Program`.
+
+        `as_owner`: it is told the owner's address too, as it moves the product clock.
+        """
+        environment = self._environment()
+        if as_owner:
+            environment["DATABASE_OWNER_URL"] = str(self.settings.database_owner_url)
+        self._supervisor.start(Program(name, (*_BERTH, *words), environment, once=once))
 
     def finished(self, name: str) -> bool:
         """Whether a program that runs once has done its work."""

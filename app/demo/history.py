@@ -1,0 +1,234 @@
+"""A month of the company's life, lived on a stepped clock through the same verbs as everybody's.
+
+The clock jumps from one due instant to the next, everything due is done, and people book, extend, cancel and release in
+between. What has happened is what the database says: broken off anywhere, it goes on from the product clock.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import psycopg
+
+from app import rounds
+from app.bookings import actions as bookings
+from app.bookings import queries
+from app.bookings.actions import Key
+from app.bookings.lifecycle import Pace
+from app.bookings.schemas import Ask, BookingIn
+from app.demo import company
+from app.demo.company import ALPS, DELTA, H100, H200, MI300X, PEOPLE, Person, actor_of
+from app.inventory import actions as inventory
+from app.inventory import queries as inventory_queries
+from app.inventory.connections import backend_of
+from app.kernel.actor import Actor
+from app.kernel.errors import Problem
+from app.plumbing.queue import NoQueue
+from app.plumbing.runtime import Plumbing
+
+DAYS = 31
+BOOKINGS = 400
+SEED = 2417
+_PACE = Pace(every=timedelta(days=2))
+_USAGE_WAITED = timedelta(days=30)
+"""A history is read once it is over: a booking's measurements are collected when it has ended."""
+_OPERATOR = Actor(None, "Set-up", platform_roles=frozenset({"operator"}))
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """Something a person does at an instant. `verb` is book, release, cancel or extend; `number` says which booking of
+    the plan it is about."""
+
+    at: datetime
+    verb: str
+    number: int
+    person: Person
+    words: dict | None = None
+
+
+def plan(began: datetime, ends: datetime) -> list[Deed]:
+    """What everybody does, in order: the same for the same instants. About 400 bookings, most of them in working hours."""
+    chance = random.Random(SEED)
+    zone = ZoneInfo(company.ZONE)
+    members = [p for p in PEOPLE if p.role in ("project:member", "project:lead")]
+    deeds: list[Deed] = []
+    for number in range(BOOKINGS):
+        person = chance.choice(members)
+        share = (number + chance.random()) / BOOKINGS
+        day = (began + (ends - timedelta(hours=3) - began) * share).astimezone(zone)
+        if chance.random() < 0.8:
+            day = day.replace(hour=chance.randint(8, 18))
+        at = min(day, ends - timedelta(minutes=30)).astimezone(UTC).replace(minute=chance.randint(0, 59), second=chance.randint(0, 59), microsecond=0)
+        if not began < at < ends:
+            at = began + (ends - began) * share
+            at = at.replace(microsecond=0)
+        kind = chance.choices((H100, H200, MI300X, "any"), (55, 25, 12, 8))[0]
+        hours = chance.choices((1, 2, 4, 6, 8, 12, 24, 36), (8, 12, 20, 22, 14, 12, 8, 4))[0]
+        words: dict = {
+            "project": person.project,
+            "name": f"{chance.choice(_NAMES)} {number + 1}",
+            "kind": kind,
+            "duration": f"PT{hours}H",
+            "start": "asap",
+            "reference": chance.choice(("", "", "grant 12", "SNF 200021")),
+        }
+        if chance.random() < 0.25:
+            words |= {"nodes": chance.choice((2, 2, 4)), "per_node": 8, "within": chance.choice(("leaf", "rack", None))}
+        else:
+            words |= {"units": chance.choice((1, 2, 4, 4, 8, 8, 8))}
+            words["within"] = "node" if words["units"] > 1 else None
+        if chance.random() < 0.35:
+            later = at + timedelta(hours=chance.randint(2, 60))
+            words["start"] = (later.replace(minute=0, second=0) + timedelta(hours=1)).isoformat()
+        if chance.random() < 0.1:
+            words["workload"] = chance.choice(("notebook", "none", "inference"))
+        deeds.append(Deed(at, "book", number, person, words))
+        fate = chance.random()
+        if fate < 0.16:
+            deeds.append(Deed(at + timedelta(hours=hours * chance.uniform(0.3, 0.9)), "release", number, person))
+        elif fate < 0.21:
+            deeds.append(Deed(at + timedelta(minutes=chance.randint(5, 90)), "cancel", number, person))
+        elif fate < 0.29:
+            deeds.append(
+                Deed(at + timedelta(minutes=chance.randint(10, 50)), "extend", number, person, {"hours": chance.choice((1, 2, 4))})
+            )
+    deeds += _last_hours(ends)
+    whole = [Deed(d.at.replace(microsecond=0), d.verb, d.number, d.person, d.words) for d in deeds]
+    return sorted((d for d in whole if d.at < ends), key=lambda d: (d.at, d.number, d.verb))
+
+
+def _last_hours(ends: datetime) -> list[Deed]:
+    """What a visitor finds: bookings that run, some that come, one that was refused."""
+    by_mail = {p.email: p for p in PEOPLE}
+    robin, mara, nora, ines = (by_mail[m] for m in ("robin@physics.example", "mara@physics.example", "nora@bio.example", "ines@bio.example"))
+    tomorrow = (ends + timedelta(days=1)).astimezone(ZoneInfo(company.ZONE)).replace(hour=9, minute=0, second=0, microsecond=0)
+    ago = lambda minutes: ends - timedelta(minutes=minutes)  # noqa: E731
+    def book(number: int, at: datetime, person: Person, **words: object) -> Deed:
+        body = {"project": person.project, "start": "asap", **words}
+        return Deed(at, "book", BOOKINGS + number, person, body)
+    return [
+        book(0, ago(170), robin, name="Tokamak surrogate, run 7", kind=H100, nodes=2, per_node=8, within="leaf", duration="PT24H"),
+        book(1, ago(160), robin, name="Diagnostics notebook", kind=H200, units=4, within="node", duration="PT8H", workload="notebook"),
+        book(2, ago(150), nora, name="Atlas embedding", kind=H200, nodes=2, per_node=8, within="rack", duration="PT12H"),
+        book(3, ago(140), ines, name="Folding sweep", kind=MI300X, units=8, within="node", duration="PT10H"),
+        book(4, ago(60), robin, name="Ablation sweep", kind=H200, units=8, within="node", duration="PT6H", start=tomorrow.isoformat()),
+        book(5, ago(50), mara, name="Full-scale training, run 8", kind=H100, nodes=4, per_node=8, within="rack", duration="PT48H",
+             start=(tomorrow + timedelta(days=3)).isoformat()),
+        book(6, ago(40), ines, name="Everything at once", kind=H100, nodes=12, per_node=8, within="rack", duration="PT12H"),
+    ]  # fmt: skip
+
+
+_NAMES = (
+    "Surrogate fine-tune", "Ablation", "Hyper-parameter sweep", "Evaluation", "Embedding run", "Pre-training", "Checkpoint resume",
+    "Inference test", "Notebook", "Docking screen", "Lattice sweep", "Data loading test",
+)  # fmt: skip
+
+
+class History:
+    """The demo's clock and what has been done. `say` is told how far it is, from 0 to 1."""
+
+    def __init__(
+        self, plumbing: Plumbing, owner_url: str, people: tuple[Person, ...], say: Callable[[float], None]
+    ) -> None:
+        self.plumbing = plumbing
+        self.owner_url = owner_url
+        self.people = {p.email: p for p in people}
+        self.say = say
+
+    def live(self, began: datetime, ends: datetime) -> None:
+        """Everything from where the clock stands until `ends`."""
+        faults = self._faults(ends)
+        deeds = plan(began, ends)
+        moments = sorted({*(d.at for d in deeds), *(at for at, _ in faults)})
+        stands = self._now()
+        for moment in (m for m in moments if m >= stands):
+            self._step_to(moment)
+            for at, act in faults:
+                if at == moment:
+                    act()
+                    self._look()
+            for deed in deeds:
+                if deed.at == moment:
+                    self._do(deed)
+            rounds.do_all(self.plumbing, pace=_PACE, without=_LEFT, usage_waited=_USAGE_WAITED)
+            self.say((moment - began) / (ends - began))
+        self._step_to(ends)
+        self._look()
+        rounds.do_all(self.plumbing)
+        self.say(1.0)
+
+    def _step_to(self, until: datetime) -> None:
+        """From one due instant to the next, doing what is due at each."""
+        while (due := rounds.next_instant(self.plumbing)) is not None and due < until:
+            set_clock(self.owner_url, due)
+            rounds.do_all(self.plumbing, pace=_PACE, without=_LEFT, usage_waited=_USAGE_WAITED)
+        set_clock(self.owner_url, until)
+        rounds.do_all(self.plumbing, pace=_PACE, without=_LEFT, usage_waited=_USAGE_WAITED)
+
+    def _now(self) -> datetime:
+        with self.plumbing.database.work() as work:
+            return work.product_now()
+
+    def _do(self, deed: Deed) -> None:
+        """One person's deed; what the rules refuse is refused, as in life."""
+        person = self.people[deed.person.email]
+        key = Key(f"demo-{deed.number}-{deed.verb}", b"demo")
+        queue = NoQueue()
+        with self.plumbing.database.work() as work:
+            actor = actor_of(work, person)
+            try:
+                if deed.verb == "book":
+                    ask = Ask.of(BookingIn.model_validate(deed.words))
+                    bookings.book(work, queue, actor, ask, key)
+                    return
+                kept = queries.kept_under(work, f"demo-{deed.number}-book")
+                if kept is None:
+                    return
+                if deed.verb == "extend":
+                    by = timedelta(hours=(deed.words or {})["hours"])
+                    bookings.extend(work, queue, actor, kept, by, None, key)
+                else:
+                    getattr(bookings, deed.verb)(work, queue, actor, kept, key)
+            except Problem:
+                work.restart()
+
+    def _faults(self, ends: datetime) -> list[tuple[datetime, Callable[[], object]]]:
+        """What breaks: nodes that die and come back, and one that is ill when the visitor comes."""
+        alps, delta = (self._backend(name) for name in (ALPS, DELTA))
+        return [
+            (_hour(ends - timedelta(days=19, hours=4)), lambda: alps.faults.node_dies("alps-0304")),
+            (_hour(ends - timedelta(days=18, hours=6)), lambda: alps.faults.node_returns("alps-0304")),
+            (_hour(ends - timedelta(days=6, hours=9)), lambda: delta.faults.node_dies("delta-0102")),
+            (_hour(ends - timedelta(days=6, hours=2)), lambda: delta.faults.node_returns("delta-0102")),
+            (_hour(ends - timedelta(days=2)), lambda: alps.faults.node_ill("alps-0506", 5)),
+        ]
+
+    def _backend(self, name: str):  # noqa: ANN202
+        with self.plumbing.database.work() as work:
+            cluster = inventory_queries.cluster_named(work, name)
+        return backend_of(self.plumbing, cluster)
+
+    def _look(self) -> None:
+        """Look at the clusters now."""
+        for name in (ALPS, DELTA):
+            with self.plumbing.database.work() as work:
+                cluster = inventory.look_now(work, _OPERATOR, name)
+            rounds.look_at_cluster(self.plumbing, cluster.id)
+
+
+_LEFT = frozenset({"reconcile.look"})
+
+
+def set_clock(owner_url: str, at: datetime | None) -> None:
+    """Stop the product clock at an instant; None: it runs with the wall clock again. Only demo and tests may."""
+    with psycopg.connect(owner_url, autocommit=True) as owner:
+        owner.execute("UPDATE clock SET movable = true, frozen = %s, shift = interval '0'", [at])
+
+
+def _hour(instant: datetime) -> datetime:
+    return instant.replace(minute=0, second=0, microsecond=0)
