@@ -25,7 +25,10 @@ from app.web.views.parts import Frame, Meter, Money
 _ROOT = Path(__file__).resolve().parents[2]
 TEMPLATES = _ROOT / "templates"
 STATIC = _ROOT / "static"
-_MONEY = re.compile(r"\b([A-Z]{3}) (\N{MINUS SIGN}?\d[\d,]*(?:\.\d+)?)")
+_MONEY = re.compile(r"\b([A-Z]{3}) (\N{MINUS SIGN}?\d[\d,]*\.\d{2,3})(?!\d)|\b(JPY|KRW|CLP|ISK|VND) (\N{MINUS SIGN}?\d[\d,]*)")
+
+
+_SET = Markup('<span class="b-money num"><span class="c">{} </span>{}</span>')
 
 
 class View(Protocol):
@@ -58,6 +61,7 @@ def environment() -> Environment:
         countdown=words.countdown,
         day=_day,
         first_upper=words.first_upper,
+        fit=scale.fit,
         full_day=_full_day,
         hours=words.hours,
         initials=_initials,
@@ -70,8 +74,11 @@ def environment() -> Environment:
         rich=_rich,
         size=len,
         span=_span,
+        span_text=_span_text,
         time=_time,
+        time_text=_time_text,
     )
+    env.tests.update(whole=scale.whole)
     env.globals.update(
         asset=asset,
         burn_chart=charts.burn,
@@ -101,7 +108,7 @@ def _money(value: Money | Decimal | Fraction, currency: str = "CHF") -> Markup:
     if isinstance(value, Money):
         value, currency = value.amount, value.currency
     shown = words.amount(value, currency)
-    return Markup('<span class="b-money num"><span class="c">{}</span> {}</span>').format(currency, shown)
+    return _SET.format(currency, shown)
 
 
 def _rich(text: str) -> Markup:
@@ -109,7 +116,7 @@ def _rich(text: str) -> Markup:
     parts, at = [], 0
     for found in _MONEY.finditer(text):
         parts.append(escape(text[at : found.start()]))
-        parts.append(Markup('<span class="b-money num"><span class="c">{}</span> {}</span>').format(*found.groups()))
+        parts.append(_SET.format(found[1] or found[3], found[2] or found[4]))
         at = found.end()
     return Markup("").join([*parts, escape(text[at:])])
 
@@ -136,11 +143,11 @@ def _clock(context: Context, instant: datetime, seconds: bool = False) -> Markup
 
 
 @pass_context
-def _day(context: Context, instant: datetime | date) -> Markup:
+def _day(context: Context, instant: datetime | date, year: bool = False) -> Markup:
     """The day of an instant or a date."""
     frame: Frame = context["frame"]
     local = instant.astimezone(scale.zone(frame.zone)).date() if isinstance(instant, datetime) else instant
-    shown = words.day(local, frame.now.astimezone(scale.zone(frame.zone)).year)
+    shown = words.day(local, None if year else frame.now.astimezone(scale.zone(frame.zone)).year)
     return _element(instant, shown) if isinstance(instant, datetime) else Markup("<time datetime=\"{}\">{}</time>").format(
         local.isoformat(), shown
     )
@@ -162,6 +169,18 @@ def _span(context: Context, start: datetime, end: datetime, capital: bool = Fals
     dash, last = (" – ", rest[3:]) if rest.startswith(" – ") else ("–", rest[1:])
     shown = _element(start, words.first_upper(first) if capital else first) + dash + _element(end, last)
     return shown + (f" ({words.length(end - start)})" if with_length else "")
+
+
+@pass_context
+def _time_text(context: Context, instant: datetime) -> str:
+    """An instant as plain text, for titles and labels."""
+    return words.moment(instant, context["frame"].zone, context["frame"].now)
+
+
+@pass_context
+def _span_text(context: Context, start: datetime, end: datetime) -> str:
+    """A window as plain text, without its length, for titles and labels."""
+    return words.span(start, end, context["frame"].zone, context["frame"].now, with_length=False)
 
 
 def _initials(name: str) -> str:

@@ -10,6 +10,7 @@ from functools import cache
 from zoneinfo import ZoneInfo
 
 from app.web import words
+from app.web.views.booking import TimelineRow
 from app.web.views.parts import Meter
 
 Number = Decimal | Fraction | int | float
@@ -25,8 +26,8 @@ def share(part: Number, whole: Number) -> str:
     """`part` of `whole` as an SVG length: `23.75%`, kept between 0 and 100."""
     if not whole:
         return "0%"
-    ratio = min(max(Fraction(part) / Fraction(whole), Fraction(0)), Fraction(1))
-    return f"{float(ratio) * 100:.3f}".rstrip("0").rstrip(".") + "%"
+    ratio = part / whole if isinstance(part, float) else float(Fraction(part) / Fraction(whole))
+    return f"{min(max(ratio, 0.0), 1.0) * 100:.3f}".rstrip("0").rstrip(".") + "%"
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,23 @@ def place(start: datetime, end: datetime, left: datetime, right: datetime) -> Pl
     begins, ends = max(start, left), min(end, right)
     width = max(0.0, (ends - begins).total_seconds())
     return Place(share((begins - left).total_seconds(), whole), share(width, whole), width > 0, width / whole * 100)
+
+
+def fit(label: str, percent: float) -> str:
+    """As much of a label as fits a bar that takes so many per cent of the axis; empty when that says nothing.
+
+    Whole words and no ellipsis: what is read must be part of the bar's full name.
+    """
+    room = int((percent - 1.4) / 0.62)
+    if len(label) <= room:
+        return label
+    cut = label[: max(room, 0) + 1].rpartition(" ")[0].rstrip(" ,:") or label[:room]
+    return cut if room >= 7 else ""
+
+
+def whole(row: TimelineRow) -> bool:
+    """Whether every bar of a node takes all its units: such rows need no lanes. Others' part bookings do not count."""
+    return all(bar.count == row.units or bar.kind in ("busy", "faulty") for bar in row.bars)
 
 
 @dataclass(frozen=True)

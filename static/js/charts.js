@@ -40,14 +40,15 @@
   }
 
   var scales = {
-    utilisation: function () { return { min: 0, max: 100, unit: ' %' }; },
-    memory: function (d) { return { min: 0, max: d.memory_gib, unit: ' GB' }; },
+    utilisation: function () { return { min: 0, max: 100, step: 50, unit: ' %' }; },
+    memory: function (d) { return { min: 0, max: d.memory_gib, step: d.memory_gib / 2, unit: ' GB' }; },
     power: function (d) {
-      return { min: 0, max: d.power_watt ? Math.ceil(d.power_watt * 1.15 / 100) * 100 : null, unit: ' W',
+      var top = d.power_watt ? Math.ceil(d.power_watt * 1.1 / 200) * 200 : null;
+      return { min: 0, max: top, step: top && top / 2, unit: ' W',
         limit: d.power_watt, label: d.power_watt ? 'limit ' + d.power_watt + ' W' : '' };
     },
     temperature: function (d) {
-      return { min: 20, max: 100, unit: ' °C', limit: d.slows_down_c, label: 'slows down at ' + d.slows_down_c + ' °C' };
+      return { min: 20, max: 100, step: 40, unit: ' °C', limit: d.slows_down_c, label: 'slows down at ' + d.slows_down_c + ' °C' };
     }
   };
 
@@ -99,7 +100,7 @@
       var key = el.dataset.key, scale = scales[key](d), option = base();
       option.grid = { left: 40, right: 8, top: 12, bottom: 22 };
       option.xAxis = axis({ type: 'category', data: d.times, boundaryGap: false });
-      option.yAxis = axis({ type: 'value', min: scale.min, max: scale.max, splitNumber: 2, axisLine: { show: false } });
+      option.yAxis = axis({ type: 'value', min: scale.min, max: scale.max, interval: scale.step || undefined, splitNumber: 2, axisLine: { show: false } });
       option.series = unitSeries(d, key, scale);
       if (scale.limit) option.series[option.series.length - 1].markLine = limitLine(scale.limit, scale.label);
       option.tooltip.formatter = function (points) {

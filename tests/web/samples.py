@@ -54,7 +54,7 @@ def frame(role: str = "member", current: str = "/", **changes: object) -> v.Fram
         v.Scope("platform", "All tenants", "Platform", current=role in ("finance", "operator")),
     )
     nav = tuple(
-        v.NavGroup(label, tuple(v.Link(text, href, href == current, icon) for text, href, icon in items))
+        v.NavGroup(label, tuple(v.Link(text, href, href == current, icon, 1 if text == "Clusters" else None) for text, href, icon in items))
         for label, items in groups[role]
     )
     values = {"now": NOW, "zone": ZONE, "csrf_token": "csrf-of-the-sample", "person": people[role], "scopes": scopes,
@@ -319,7 +319,7 @@ def project() -> v.ProjectPage:
          v.HeldBooking("Tokamak surrogate, run 7", "/bookings/B-2417", "Robin K.", 16, local(30, 8), local(1, 8, month=12), D("587.52"), True)), chf("6193.92"),
         (v.MemberRow("Mara S.", "mara@physics.example", "lead"), v.MemberRow("Robin K.", "robin@physics.example", "member")),
         (v.IdleBooking("Diagnostics notebook", "/bookings/B-2425", IDLE, "Robin K. · 4 H200 on delta-h07 until 19:00", (release(),)),), "This month CHF 1,545.29 was reserved and not used: 14 % of the cost.",
-        METERS[0], v.Burn(burn_days, used, forecast, D("36000"), date(2026, 11, 30)), "At this month's pace of CHF 374.86 a day the budget lasts: CHF 2,220.82 is left on 31 December.", "/projects/plasma.csv")
+        replace(METERS[0], sentence=""), v.Burn(burn_days, used, forecast, D("36000"), date(2026, 11, 30)), "At this month's pace of CHF 374.86 a day the budget lasts: CHF 2,220.82 is left on 31 December.", "/projects/plasma.csv")
 
 
 def projects() -> v.ProjectsPage:
