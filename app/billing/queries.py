@@ -19,17 +19,18 @@ from app.usage.rules import Interval
 _GROUPS = """
 SELECT c.tenant_id, c.booking_id, c.kind, c.unit_price, c.cost_centre, c.currency,
        (sum(c.quantity) FILTER (WHERE c.month = %(month)s))::bigint, sum(c.exact),
-       coalesce(sum(c.exact) FILTER (WHERE c.month < %(month)s), 0), b.number, b.name, b.units, k.name,
-       (array_agg(c.project ORDER BY c.starts_at DESC))[1], (array_agg(c.person ORDER BY c.starts_at DESC))[1],
+       coalesce(sum(c.exact) FILTER (WHERE c.month < %(month)s), 0), b.number, b.name, b.units, c.unit_kind,
+       k.name, (array_agg(c.project ORDER BY c.starts_at DESC))[1], (array_agg(c.person ORDER BY c.starts_at DESC))[1],
        min(c.starts_at) FILTER (WHERE c.month = %(month)s), max(c.ends_at) FILTER (WHERE c.month = %(month)s),
        count(*) FILTER (WHERE c.month = %(month)s)
   FROM charges c JOIN bookings b ON b.tenant_id = c.tenant_id AND b.id = c.booking_id
   JOIN kinds k ON k.slug = c.unit_kind
  WHERE c.tenant_id = ANY(%(tenants)s) AND c.month <= %(month)s AND c.booking_id IN (
          SELECT m.booking_id FROM charges m WHERE m.tenant_id = ANY(%(tenants)s) AND m.month = %(month)s)
- GROUP BY c.tenant_id, c.booking_id, c.kind, c.unit_price, c.cost_centre, c.currency, b.number, b.name, b.units, k.name
+ GROUP BY c.tenant_id, c.booking_id, c.kind, c.unit_price, c.cost_centre, c.currency, b.number, b.name, b.units,
+          c.unit_kind, k.name
 HAVING count(*) FILTER (WHERE c.month = %(month)s) > 0
- ORDER BY c.tenant_id, b.number, c.kind DESC, 16, c.unit_price DESC"""
+ ORDER BY c.tenant_id, b.number, c.kind DESC, 17, c.unit_price DESC"""
 
 
 def uncharged_intervals(work: Work, booking_id: UUID) -> tuple[Interval, ...]:

@@ -74,6 +74,7 @@ class Group:
     name: str
     units: int
     unit_kind: str
+    unit_kind_name: str
     project: str
     person: str
     starts_at: datetime
@@ -201,8 +202,8 @@ def so_far(segments: Iterable[Priced], charged: Window, units: int, share840: in
 def what(group: Group) -> str:
     """What a line is for, in words."""
     if group.kind == "use":
-        return f"{group.name}: {group.units} × {group.unit_kind}"
-    return f"{'Credit' if group.kind == 'credit' else 'Fee'}: {group.name}, {group.unit_kind}"
+        return f"{group.name}: {group.units} × {group.unit_kind_name}"
+    return f"{'Credit' if group.kind == 'credit' else 'Fee'}: {group.name}, {group.unit_kind_name}"
 
 
 def statement_json(statement: Statement, booking_name) -> dict[str, object]:

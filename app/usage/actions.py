@@ -117,8 +117,8 @@ def take_samples(work: Work, booking_id: UUID, window: Window, answer: Usage) ->
         raise NotFound("booking", "There is no such booking.")
     until = min(window.end, answer.until)
     charged = rules.charge_window(booking.provided_at, booking.ends_at, booking.released_at)
+    gpus = queries.booked_gpus(work, booking_id)
     if until > window.start and charged is not None:
-        gpus = queries.booked_gpus(work, booking_id)
         taken = Window(window.start, until)
         queries.replace_samples(work, booking_id, taken, _lines(answer.samples, gpus))
         done = taken.intersect(charged)
@@ -126,9 +126,11 @@ def take_samples(work: Work, booking_id: UUID, window: Window, answer: Usage) ->
             _split_hours(work, booking, charged, done, gpus)
     for seen in answer.workloads:
         _keep_workload(work, booking, seen)
-    used = [s.at for s in answer.samples if s.in_use and charged is not None and s.at < charged.end]
-    first = min(used, default=None)
-    return first if first is None or booking.provided_at is None else max(first, booking.provided_at)
+    if charged is None:
+        return None
+    own = {(g.node, g.gpu) for g in gpus}
+    first = min((s.at for s in answer.samples if s.in_use and (s.node, s.gpu) in own), default=charged.end)
+    return max(first, charged.start) if first < charged.end else None
 
 
 def _split_hours(work: Work, booking: Booking, charged: Window, done: Window, gpus: Sequence[BookedGpu]) -> None:

@@ -56,7 +56,7 @@ def groups(charges: list[Charge], month: date, currency: str = "CHF", booking: U
         out.append(
             Group(
                 TENANT, booking, kind, price, "4711", currency, sum(c.quantity for c in now), through, exact[month], 1,
-                "Run", 1, "H100", "plasma", "Robin", now[0].window.start, now[-1].window.end, len(now),
+                "Run", 1, "h100", "H100", "plasma", "Robin", now[0].window.start, now[-1].window.end, len(now),
             )
         )  # fmt: skip
     return out
