@@ -20,7 +20,7 @@ from app.plumbing.runtime import Plumbing, make_plumbing
 from app.settings import Settings, WrongSettings, load_settings
 from app.web import errors, health, measure
 from app.web.preparing import Preparing, preparing_file
-from app.web.security import BODY_LIMIT, SecurityHeaders
+from app.web.security import SecurityHeaders
 
 _STATIC = Path(__file__).resolve().parents[1] / "static"
 THREADS = 32
@@ -53,7 +53,6 @@ def create_app(settings: Settings | None = None, plumbing: Plumbing | None = Non
         docs_url=None,
         redoc_url=None,
         lifespan=lifespan,
-        max_body_size=BODY_LIMIT,
     )
     app.state.plumbing = parts
     app.state.provider = Provider(parts.settings, parts.wall) if parts.settings.oidc_issuer else None

@@ -10,6 +10,7 @@ import secrets
 
 from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bound_contextvars
 
@@ -19,7 +20,7 @@ MEBIBYTE = 1024 * 1024
 BODY_LIMIT = MEBIBYTE
 UPLOAD_LIMIT = 8 * MEBIBYTE
 UPLOADS = "/import"
-"""Addresses that end so take a file; give their routes `max_body_size=UPLOAD_LIMIT` as well."""
+"""Addresses that end so take a file."""
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{8,64}")
 
 
@@ -59,7 +60,7 @@ class SecurityHeaders:
             if length.isdigit() and int(length) > (limit := body_limit(scope["path"])):
                 await _too_large(scope, limit)(scope, receive, send_with_headers)
                 return
-            await self.app(scope, receive, send_with_headers)
+            await self.app(scope, _limited(receive, body_limit(scope["path"])), send_with_headers)
 
     def _add(self, headers: MutableHeaders, scope: Scope, request_id: str) -> None:
         headers["X-Request-Id"] = request_id
@@ -79,6 +80,21 @@ class SecurityHeaders:
 def body_limit(path: str) -> int:
     """How many bytes an address takes."""
     return UPLOAD_LIMIT if path.endswith(UPLOADS) else BODY_LIMIT
+
+
+def _limited(receive: Receive, limit: int) -> Receive:
+    """The same, but a body that turns out larger than the limit is an error for whoever reads it."""
+    seen = 0
+
+    async def receive_within() -> Message:
+        nonlocal seen
+        message = await receive()
+        seen += len(message.get("body", b"")) if message["type"] == "http.request" else 0
+        if seen > limit:
+            raise HTTPException(413)
+        return message
+
+    return receive_within
 
 
 def _too_large(scope: Scope, limit: int) -> ASGIApp:

@@ -36,7 +36,9 @@ def test_the_right_password_leads_where_one_was(world: World, ada) -> None:
     assert "Acme Research" in page.text
 
 
-@pytest.mark.parametrize("target", ["https://evil.example/", "//evil.example", "/\\evil.example", "javascript:alert(1)"])
+@pytest.mark.parametrize(
+    "target", ["https://evil.example/", "//evil.example", "/\\evil.example", "javascript:alert(1)"]
+)
 def test_nobody_is_led_to_another_site(world: World, ada, target: str) -> None:
     _, answer = sign_in(world, next=target)
     assert answer.headers["location"] == "/"

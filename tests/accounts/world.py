@@ -59,9 +59,7 @@ class World:
     def __init__(self, database: TestDatabase, valkey_url: str, *, people: bool = True, **settings: Any) -> None:
         self.database = database
         self.clock = WallClock()
-        self.settings = Settings(
-            environment="test", database_url=database.app_url, redis_url=valkey_url, **settings
-        )
+        self.settings = Settings(environment="test", database_url=database.app_url, redis_url=valkey_url, **settings)
         self.plumbing: Plumbing = make_plumbing(self.settings, queue=NoQueue(), wall=self.clock)
         self.app: FastAPI = create_app(plumbing=self.plumbing)
         self.tenants: dict[str, Tenant] = {}
@@ -89,12 +87,15 @@ class World:
             browser.cookies.set("berth_session", secret)
         return browser
 
-    def token(self, account_id: UUID, tenant: str | None, *scopes: str, project: str | None = None, days: int = 90) -> str:
+    def token(
+        self, account_id: UUID, tenant: str | None, *scopes: str, project: str | None = None, days: int = 90
+    ) -> str:
         """An API token of an account, bound to a tenant."""
         with self.work(tenant) as work:
             project_id = self.tenants[tenant].projects[project].id if project else None
             roles = work.pg.execute(
-                "SELECT project_id, role FROM memberships WHERE account_id = %s AND tenant_id = berth_tenant()", [account_id]
+                "SELECT project_id, role FROM memberships WHERE account_id = %s AND tenant_id = berth_tenant()",
+                [account_id],
             ).fetchall()
             actor = Actor(
                 account_id, "somebody", work.tenant_id,

@@ -10,6 +10,8 @@ from tests.accounts.world import ADDRESS, World
 @pytest.fixture
 def member(world: World):
     """A signed-in member who has seen a page."""
+    with world.work() as work:
+        work.pg.execute("UPDATE accounts SET zone = 'Europe/Zurich'")
     browser = world.browser(world.tenants["acme"].people["member"])
     assert browser.see("/me").status_code == 200
     assert browser.form_token
@@ -47,7 +49,12 @@ def test_anothers_token_is_no_token(world: World, member) -> None:
 
 @pytest.mark.parametrize(
     "headers",
-    [{"Origin": "https://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}],
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
 )
 def test_another_site_is_refused_even_with_the_token(world: World, member, headers: dict[str, str]) -> None:
     answer = member.post("/me", data={"zone": "Asia/Tokyo", "csrf_token": member.form_token}, headers=headers)
@@ -65,7 +72,7 @@ def test_the_api_with_a_cookie_needs_the_token_too(world: World, member) -> None
 
 
 def test_the_api_with_a_token_needs_none(world: World) -> None:
-    api = world.api(world.token(world.tenants["acme"].people["member"], "acme", "admin"))
+    api = world.api(world.token(world.tenants["acme"].people["member"], "acme", "admin", "read"))
     assert api.post("/api/v1/tokens", json={"label": "x", "scopes": ["read"], "days": 1}).status_code == 201
 
 

@@ -27,7 +27,7 @@ REASONS = (
 ALTERNATIVE = errors.Alternative("later", {"units": 8}, {"currency": "CHF", "amount": "12.00"}, "2 h later")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def raising(world: World):
     """Routes that fail in every way."""
     router = APIRouter()

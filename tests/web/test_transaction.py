@@ -15,6 +15,7 @@ class Recording:
     def __init__(self, world: World) -> None:
         self.world = world
         self.sent: list[tuple[str, int]] = []
+        self.place = ""
 
     def send(self, name: str, *args) -> None:
         with self.world.work() as other:
@@ -24,8 +25,11 @@ class Recording:
 
 def install(world: World, *, fail: bool = False, deferred: bool = False) -> Recording:
     queue, router = Recording(world), APIRouter()
+    with world.work() as work:
+        work.pg.execute("UPDATE accounts SET name = 'before'")
+    place = f"/api/v1/write-{fail}-{deferred}"
 
-    @router.post("/api/v1/write", status_code=201)
+    @router.post(place, status_code=201)
     def write(work: InTransaction, parts: Parts) -> dict[str, str]:
         work.pg.execute("UPDATE accounts SET name = 'written' WHERE id = %s", [world.platform["operator"]])
         send_after_commit(work, queue, "bookings.sweep")
@@ -37,6 +41,7 @@ def install(world: World, *, fail: bool = False, deferred: bool = False) -> Reco
         return {"status": "written"}
 
     world.app.include_router(router)
+    queue.place = place
     return queue
 
 
@@ -47,14 +52,14 @@ def written(world: World) -> int:
 
 def test_it_is_committed_when_the_message_leaves_and_the_answer_comes(world: World) -> None:
     queue = install(world)
-    assert world.browser().post("/api/v1/write").status_code == 201
+    assert world.browser().post(queue.place).status_code == 201
     assert queue.sent == [("bookings.sweep", 1)]
     assert written(world) == 1
 
 
 def test_a_commit_that_fails_is_no_success(world: World) -> None:
     queue = install(world, deferred=True)
-    answer = world.browser().post("/api/v1/write")
+    answer = world.browser().post(queue.place)
     assert answer.status_code == 500
     assert answer.json()["code"] == "internal"
     assert queue.sent == []
@@ -63,7 +68,7 @@ def test_a_commit_that_fails_is_no_success(world: World) -> None:
 
 def test_a_failure_takes_its_messages_along(world: World) -> None:
     queue = install(world, fail=True)
-    assert world.browser().post("/api/v1/write").status_code == 500
+    assert world.browser().post(queue.place).status_code == 500
     assert queue.sent == []
     assert written(world) == 0
 
@@ -73,7 +78,9 @@ def test_the_tenant_does_not_outlive_its_request(world: World) -> None:
 
     @router.get("/api/v1/seen")
     def seen(work: InTransaction) -> list[int]:
-        return [work.pg.execute(f"SELECT count(*) FROM {t}").fetchone()[0] for t in ("tenants", "projects", "memberships")]
+        return [
+            work.pg.execute(f"SELECT count(*) FROM {t}").fetchone()[0] for t in ("tenants", "projects", "memberships")
+        ]
 
     world.app.include_router(router)
     api = world.api(world.token(world.tenants["acme"].people["member"], "acme"))
