@@ -38,8 +38,9 @@ def up(port: Port = None, data: Data = None, host: Host = None) -> None:
     try:
         with Up(settings) as running:
             settings = running.start_servers()
-            running.start_programs()
+            running.start_programs("web")  # first: on a small machine the others would keep the pages waiting
             running.wait_until_answering()
+            running.start_programs("backend", "tasks", "beat")
             running.say(f"Berth answers at {settings.address}/ (data in {settings.data}); Ctrl-C stops it")
             running.watch()
     except Refusal as refusal:
