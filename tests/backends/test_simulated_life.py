@@ -376,3 +376,28 @@ def test_inventory_tells_health(backend: SimulatedBackend, clock: MovableClock) 
     assert len(set(nodes["n1"].uuids)) == 8
     clock.move(3600)
     assert {n.name: n.state for n in backend.inventory().nodes}["n2"] == "ready"
+
+
+def test_a_lost_gpu_is_not_in_use_and_can_be_seen_empty(
+    backend: SimulatedBackend, clock: MovableClock, order: Orders
+) -> None:
+    made = order("n0", workload="inference")
+    backend.ensure(made)
+    ill = clock.move_to(made.window.start + timedelta(minutes=20))
+    backend.faults.node_ill("n0", 6)
+    clock.move(600)
+    samples = backend.usage(made.ref, ill, clock(), 60).samples
+    assert {s.gpu: s.in_use for s in samples} == {g: g != 6 for g in range(8)}
+    assert {s.utilisation for s in samples if s.gpu == 6} == {None}
+    seen = backend.release(made.ref)
+    assert (seen.state, seen.empty_since) == ("gone", clock()), "the node answers, so it can say that it is empty"
+
+
+def test_what_never_began_leaves_nothing_behind(backend: SimulatedBackend, clock: MovableClock, order: Orders) -> None:
+    made = order("n0")
+    backend.ensure(made)
+    backend.faults.node_dies("n0")
+    clock.move_to(made.window.start + timedelta(minutes=5))
+    assert backend.observe(made.ref).state == "blocked"
+    seen = backend.release(made.ref)
+    assert (seen.state, seen.in_place_since, seen.empty_since) == ("gone", None, clock())

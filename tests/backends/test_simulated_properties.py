@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -20,25 +21,27 @@ from app.backends.simulated.state import fold
 from app.backends.testing import MovableClock
 from app.kernel.window import Window
 
-NODES = tuple(NodeSpec(f"n{i}", "H100", 2, power_watts=700, gpu_memory_mib=81_559) for i in range(3))
+NODES = tuple(NodeSpec(f"n{i}", "H100", 2, power_watts=700, gpu_memory_mib=81_559) for i in range(2))
 REFS = tuple(Ref.of("prop", UUID(int=i + 1)) for i in range(5))
 
-unit_sets = st.sets(st.tuples(st.integers(0, 2), st.integers(0, 1)), min_size=1, max_size=4)
+unit_sets = st.sets(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=2)
 refs = st.integers(0, len(REFS) - 1)
-minutes = st.integers(-20, 90)
+minutes = st.sampled_from([-10, 0, 0, 5, 10, 30, 60])
+lengths = st.sampled_from([5, 10, 30, 60])
+node, gpu = st.integers(0, 1), st.integers(0, 1)
+# what makes and moves is likelier than what breaks, else nothing stands long enough to be broken
 commands = st.one_of(
-    st.tuples(st.just("ensure"), refs, unit_sets, minutes, st.integers(5, 60)),
-    st.tuples(st.just("extend"), refs, st.integers(-60, 60)),
-    st.tuples(st.just("resize"), refs, unit_sets),
+    *[st.tuples(st.just("ensure"), refs, unit_sets, minutes, lengths)] * 5,
+    *[st.tuples(st.just("move"), st.sampled_from([1, 60, 299, 300, 600, 1800]))] * 3,
+    *[st.tuples(st.just("change"), refs, unit_sets, st.sampled_from([-30, -5, 0, 5, 30]))] * 3,
     st.tuples(st.just("release"), refs),
     st.tuples(st.just("launch"), refs, st.integers(0, 3), st.integers(1, 2)),
     st.tuples(st.just("stop"), refs, st.integers(0, 3)),
-    st.tuples(st.just("move"), st.integers(1, 3000)),
-    st.tuples(st.just("dies"), st.integers(0, 2), minutes, st.one_of(st.none(), st.integers(1, 60))),
-    st.tuples(st.just("ill"), st.integers(0, 2), st.integers(0, 1)),
-    st.tuples(st.just("returns"), st.integers(0, 2)),
-    st.tuples(st.just("take"), st.integers(0, 2), refs),
-    st.tuples(st.just("foreign"), st.integers(0, 2), st.integers(0, 1), st.one_of(st.none(), st.integers(1, 90))),
+    st.tuples(st.just("dies"), node, minutes, st.one_of(st.none(), st.integers(1, 60))),
+    st.tuples(st.just("ill"), node, gpu, minutes),
+    st.tuples(st.just("returns"), node),
+    st.tuples(st.just("take"), node, refs),
+    *[st.tuples(st.just("foreign"), node, gpu, st.one_of(st.none(), lengths))] * 2,
     st.tuples(st.just("skew"), st.integers(-300, 300)),
     st.tuples(st.just("lose"), st.sampled_from(["ensure", "release", "*"])),
     st.tuples(st.just("slow"), st.integers(1, 400)),
@@ -75,13 +78,11 @@ class World:
         if verb == "ensure":
             ref, units, start, length = args
             self._ensure(REFS[ref], units, Window(self.at(start), self.at(start + length)))
-        elif verb == "extend" and REFS[args[0]] in self.orders:
+        elif verb == "change" and REFS[args[0]] in self.orders:
             old = self.orders[REFS[args[0]]]
-            end = max(old.window.end + timedelta(minutes=args[1]), old.window.start + timedelta(minutes=1))
-            self._put(Order(**{**_fields(old), "window": Window(old.window.start, end)}))
-        elif verb == "resize" and REFS[args[0]] in self.orders:
-            old = self.orders[REFS[args[0]]]
-            self._put(Order(**{**_fields(old), "places": _places(args[1])}))
+            end = max(old.window.end + timedelta(minutes=args[2]), old.window.start + timedelta(minutes=1))
+            places = _places(args[1]) if args[2] % 10 == 0 else old.places
+            self._put(replace(old, window=Window(old.window.start, end), places=places))
         elif verb == "release":
             b.release(REFS[args[0]])
         elif verb == "launch":
@@ -93,7 +94,7 @@ class World:
         elif verb == "dies":
             b.faults.node_dies(f"n{args[0]}", self.at(args[1]), args[2] and self.at(args[1] + args[2]))
         elif verb == "ill":
-            b.faults.node_ill(f"n{args[0]}", args[1])
+            b.faults.node_ill(f"n{args[0]}", args[1], at=self.at(args[2]))
         elif verb == "returns":
             b.faults.node_returns(f"n{args[0]}")
         elif verb == "take":
@@ -120,10 +121,6 @@ class World:
         self.orders[order.ref] = order
 
 
-def _fields(order: Order) -> dict[str, Any]:
-    return {name: getattr(order, name) for name in Order.__slots__}
-
-
 def _places(units: set[tuple[int, int]]) -> tuple[Place, ...]:
     by_node: dict[str, list[int]] = {}
     for node, gpu in sorted(units):
@@ -139,8 +136,8 @@ def patiently(act: Callable[[], Any]) -> Any:
     return act()
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(history=st.lists(commands, min_size=1, max_size=25), grace=st.sampled_from([0, 30]))
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(history=st.lists(commands, min_size=1, max_size=30), grace=st.sampled_from([0, 30]))
 def test_no_unit_is_in_two_hands(history: list[tuple[Any, ...]], grace: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         world = World(Path(folder) / "log.sqlite", grace_seconds=grace)
@@ -153,11 +150,17 @@ def test_no_unit_is_in_two_hands(history: list[tuple[Any, ...]], grace: int) -> 
                 for one, other in combinations([o for o in standing if o.state != "ending"], 2):
                     if one.window.overlaps(other.window):
                         assert not _units(one.places) & _units(other.places), (command, one, other)
-                foreign = {(n.name, g) for n in patiently(b.inventory).nodes for use in n.external for g in use.gpus}
+                external = [
+                    (n.name, use)
+                    for n in patiently(b.inventory).nodes
+                    for use in n.external
+                    if "gave it" not in use.what
+                ]
                 for o in standing:
                     lost = {(x.node, g) for x in o.lost if x.until is None for g in x.gpus}
-                    if o.state in ("ready", "degraded") and o.window.contains(world.clock()):
-                        assert not (_units(o.places) - lost) & foreign, (command, o)
+                    for name, use in external:
+                        if o.state != "ending" and (use.until is None or use.until > o.window.start):
+                            assert not _units(o.places) & {(name, g) for g in use.gpus}, (command, o, use)
                     if o.state == "degraded":
                         assert lost
                     if o.state == "ready":
@@ -178,8 +181,8 @@ def test_no_unit_is_in_two_hands(history: list[tuple[Any, ...]], grace: int) -> 
             b.close()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(history=st.lists(commands, min_size=1, max_size=25))
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(history=st.lists(commands, min_size=1, max_size=30))
 def test_a_fold_kept_up_is_a_fold_made_anew(history: list[tuple[Any, ...]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         world = World(Path(folder) / "log.sqlite")
