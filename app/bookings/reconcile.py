@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 from uuid import UUID
 
-from app.backends.contract import Backend, BackendError, Observation, Order, Place, Ref, Workload
+from app.backends.contract import Access, Backend, BackendError, Observation, Order, Place, Ref, Workload
 from app.bookings import due, queries
 from app.bookings.due import Lease
 from app.bookings.evidence import apply_failure, apply_observation
@@ -273,3 +273,25 @@ def strays_to_release(plumbing: Plumbing, cluster_id: int, names: Iterable[str])
         except BackendError as error:
             log.warning("stray not released", cluster=cluster.name, object=name, error=str(error))
     return len(final)
+
+
+def access_for(plumbing: Plumbing, booking: Booking, person: str) -> Access | str:
+    """How a person (named as in the order's people) gets into an active booking; where that cannot be said, why not.
+
+    Looks only, in a transaction of its own that is over before the cluster is asked. A cluster whose breaker is open is
+    not asked at all.
+    """
+    with plumbing.database.work(booking.tenant_id) as work:
+        cluster = inventory.cluster_with_id(work, booking.cluster_id)
+        silent = due.is_open(work, cluster.id, work.product_now())
+        allocation = queries.allocation_of(work, booking.id)
+    if silent:
+        return "The cluster does not answer at the moment. Units that were handed over stay yours."
+    if allocation is None:
+        return "The booking has nothing on the cluster."
+    try:
+        backend = backend_of(plumbing, cluster)
+        return ask(backend, lambda: backend.access(Ref(allocation.name), person))
+    except BackendError as error:
+        log.warning("no access", cluster=cluster.name, object=allocation.name, kind=error.kind, error=error.sentence)
+        return error.sentence

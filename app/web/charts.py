@@ -22,13 +22,13 @@ def units(samples: Samples, zone_name: str) -> dict[str, Any]:
                 "name": f"{s.node}, unit {s.unit}",
                 "node": s.node,
                 "utilisation": s.utilisation,
-                "memory": s.memory_gib,
+                "memory": s.memory_gb,
                 "power": s.power_watt,
                 "temperature": s.temperature_c,
             }
             for s in samples.series
         ],
-        "memory_gib": samples.memory_gib,
+        "memory_gb": samples.memory_gb,
         "power_watt": samples.power_watt,
         "slows_down_c": samples.slows_down_c,
     }

@@ -41,7 +41,7 @@
 
   var scales = {
     utilisation: function () { return { min: 0, max: 100, step: 50, unit: ' %' }; },
-    memory: function (d) { return { min: 0, max: d.memory_gib, step: d.memory_gib / 2, unit: ' GB' }; },
+    memory: function (d) { return { min: 0, max: d.memory_gb, step: d.memory_gb / 2, unit: ' GB' }; },
     power: function (d) {
       var top = d.power_watt ? Math.ceil(d.power_watt * 1.1 / 200) * 200 : null;
       return { min: 0, max: top, step: top && top / 2, unit: ' W',
@@ -116,7 +116,7 @@
         now.textContent = !last.length ? 'not observed now'
           : key === 'power' ? 'now ' + figure(last.reduce(function (a, b) { return a + b; }, 0) / 1000, 1) + ' kW in all'
           : key === 'temperature' ? 'now up to ' + figure(Math.max.apply(null, last)) + ' °C'
-          : key === 'memory' ? 'now ' + figure(mean(last)) + ' of ' + figure(d.memory_gib) + ' GB'
+          : key === 'memory' ? 'now ' + figure(mean(last)) + ' of ' + figure(d.memory_gb) + ' GB'
           : 'now ' + figure(mean(last)) + ' % on average';
       }
       return option;

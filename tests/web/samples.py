@@ -265,7 +265,7 @@ def samples(units: int = 16) -> v.Samples:
 
 
 def booking() -> v.BookingPage:
-    nodes = tuple(v.NodeUnits(f"alps-050{n}", tuple(v.UnitNow(i, F(90 + (i * 3 + n) % 9, 100), 72_700 + 100 * i, 611 + i * 5, 67 + (i % 3) + (12 if n == 2 and i == 5 else 0)) if not (n == 1 and i == 7) else v.UnitNow(i) for i in range(8))) for n in (1, 2))
+    nodes = tuple(v.NodeUnits(f"alps-050{n}", tuple(v.UnitNow(i, F(90 + (i * 3 + n) % 9, 100), 71.0 + i / 10, 611 + i * 5, 67 + (i % 3) + (12 if n == 2 and i == 5 else 0)) if not (n == 1 and i == 7) else v.UnitNow(i) for i in range(8))) for n in (1, 2))
     key = "key-2"
     return v.BookingPage(
         "B-2417", "Tokamak surrogate, run 7", "ACTIVE", shape(16, nodes=2), "alps", "rack 5, one leaf", ("alps-0501", "alps-0502"), False,

@@ -389,11 +389,11 @@ class AccessWay:
 
 @dataclass(frozen=True)
 class UnitNow:
-    """A unit's newest sample; None is "not observed". Memory in MiB."""
+    """A unit's newest sample; None is "not observed". Memory in GB (10^9 bytes)."""
 
     index: int
     utilisation: Fraction | None = None
-    memory_mib: int | None = None
+    memory_gb: float | None = None
     power_watt: int | None = None
     temperature_c: int | None = None
     note: str = ""
@@ -414,7 +414,7 @@ class UnitSeries:
     node: str
     unit: int
     utilisation: tuple[float | None, ...]
-    memory_gib: tuple[float | None, ...]
+    memory_gb: tuple[float | None, ...]
     power_watt: tuple[float | None, ...]
     temperature_c: tuple[float | None, ...]
 
@@ -426,7 +426,7 @@ class Samples:
     times: tuple[datetime, ...]
     every: timedelta
     series: tuple[UnitSeries, ...]
-    memory_gib: int
+    memory_gb: int
     power_watt: int | None = None
     slows_down_c: int | None = None
 
