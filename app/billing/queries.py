@@ -8,12 +8,17 @@ from datetime import date
 from decimal import Decimal
 from fractions import Fraction
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
-from app.billing.rules import Charge, Group, LostUnit
+from app.accounts.queries import TenantSeen
+from app.billing.capacity import Claim, Installed, KindCapacity, where_it_went
+from app.billing.report import ReportLine, report
+from app.billing.rules import Charge, Group, LostUnit, Statement, statement
 from app.bookings.facts import Booking
 from app.kernel.money import SCALE, line_amount
-from app.kernel.window import Window
+from app.kernel.window import Window, month_window
 from app.plumbing.db import Work
+from app.pricing.queries import kind_names
 from app.usage.rules import Interval
 
 _GROUPS = """
@@ -166,3 +171,103 @@ def ledger_lines(work: Work, tenant_id: UUID, booking_id: UUID) -> list[tuple]:
             WHERE c.tenant_id = %s AND c.booking_id = %s ORDER BY c.starts_at, c.kind DESC, c.id""",
         [tenant_id, booking_id],
     ).fetchall()
+
+
+# --- the month --------------------------------------------------------------------------------------------------------
+
+
+def capacity(work: Work, period: Window) -> tuple[dict[str, KindCapacity], dict[str, str]]:
+    """Where the capacity of billed clusters went in a period that is over, by kind, and the kinds' names.
+
+    Reads across tenants: call it inside `Work.read_all`.
+    """
+    values = {"start": period.start, "end": period.end}
+    slots = work.pg.execute(
+        """SELECT s.kind, lower(s.positions), upper(s.positions), greatest(lower(s.valid), %(start)s),
+                  least(coalesce(upper(s.valid), %(end)s), %(end)s), s.share840
+             FROM slots s JOIN nodes n ON n.id = s.node_id JOIN clusters c ON c.id = n.cluster_id
+            WHERE c.billed AND s.valid && tstzrange(%(start)s, %(end)s)""",
+        values,
+    )
+    installed = [Installed(k, lo, up, Window(s, e), share) for k, lo, up, s, e, share in slots if s < e]
+    claims = [Claim(part, lo, up, Window(s, e)) for part, lo, up, s, e in work.pg.execute(_CLAIMS, values) if s < e]
+    measured = {
+        kind: (used, unused)
+        for kind, used, unused in work.pg.execute(
+            """SELECT b.kind, sum(u.used)::bigint, sum(u.unused)::bigint
+                 FROM usage u JOIN bookings b ON b.tenant_id = u.tenant_id AND b.id = u.booking_id
+                 JOIN clusters c ON c.id = b.cluster_id
+                WHERE c.billed AND u.starts_at >= %(start)s AND u.starts_at < %(end)s GROUP BY b.kind""",
+            values,
+        )
+    }
+    return where_it_went(installed, claims, measured), kind_names(work)
+
+
+# (part, positions, from, until) of everything that took capacity, cut to the period. Units that were held for a booking
+# and not charged (before it was provided, or after its release until they were empty) count as failed.
+_CLAIMS = """
+WITH b AS (
+  SELECT b.id, b.starts_at, b.ends_at, b.provided_at, b.state, b.asked,
+         least(b.ends_at, coalesce(b.released_at, b.ends_at)) AS over, b.released_at, b.emptied_at
+    FROM bookings b WHERE b.starts_at < %(end)s AND (b.ends_at > %(start)s OR b.emptied_at > %(start)s
+                                                     OR b.state = 'ENDING')),
+taken AS (
+  SELECT 'reserved' AS part, id, provided_at AS s, over AS e FROM b WHERE provided_at IS NOT NULL
+  UNION ALL
+  SELECT 'failed', id, starts_at, coalesce(provided_at, over) FROM b WHERE asked
+  UNION ALL
+  SELECT 'failed', id, over, coalesce(emptied_at, %(end)s) FROM b
+   WHERE asked AND (state = 'ENDING' OR emptied_at IS NOT NULL) AND over >= starts_at)
+SELECT t.part, lower(r), upper(r), greatest(t.s, %(start)s), least(t.e, %(end)s)
+  FROM taken t JOIN holds h ON h.booking_id = t.id AND h.during && tstzrange(t.s, greatest(t.s, t.e), '[]'),
+       unnest(h.units) r
+ WHERE t.s < t.e AND t.s < %(end)s AND t.e > %(start)s
+UNION ALL
+SELECT CASE o.state WHEN 'drained' THEN 'maintenance' ELSE 'failed' END, 64 * n.first_gpu, 64 * (n.first_gpu + n.gpus),
+       greatest(o.since, %(start)s), least(coalesce(o.until, %(end)s), %(end)s)
+  FROM node_outages o JOIN nodes n ON n.id = o.node_id
+ WHERE o.since < %(end)s AND coalesce(o.until, %(end)s) > %(start)s
+UNION ALL
+SELECT 'failed', 64 * f.gpu, 64 * f.gpu + 64, greatest(f.since, %(start)s), least(coalesce(f.until, %(end)s), %(end)s)
+  FROM unit_faults f WHERE f.since < %(end)s AND coalesce(f.until, %(end)s) > %(start)s
+UNION ALL
+SELECT 'external', lower(r), upper(r), greatest(x.since, %(start)s), least(coalesce(x.ended_at, %(end)s), %(end)s)
+  FROM external_use x, unnest(x.units) r
+ WHERE x.since < %(end)s AND coalesce(x.ended_at, %(end)s) > %(start)s"""
+
+
+def contradictions(
+    work: Work, tenant_ids: Sequence[UUID], window: Window
+) -> list[tuple[UUID, int, Window, Decimal, str]]:
+    """Reports that contradict the ledger in a window: (tenant, booking's number, when, rounded money, currency)."""
+    rows = work.pg.execute(
+        """SELECT x.tenant_id, b.number, lower(x.during), upper(x.during), b.currency,
+                  coalesce((x.evidence->>'quantity')::numeric * (
+                    SELECT p.per_hour FROM booking_prices p WHERE p.booking_id = b.id AND p.tenant_id = b.tenant_id
+                       AND p.starts_at <= lower(x.during) ORDER BY p.starts_at DESC LIMIT 1), 0)
+             FROM interval_conflicts x JOIN bookings b ON b.tenant_id = x.tenant_id AND b.id = x.booking_id
+            WHERE x.settled_at IS NULL AND x.tenant_id = ANY(%s) AND x.during && tstzrange(%s, %s)
+            ORDER BY x.at, x.id""",
+        [list(tenant_ids), window.start, window.end],
+    )
+    return [
+        (tenant, number, Window(s, e), line_amount(Fraction(money) / SCALE, currency), currency)
+        for tenant, number, s, e, currency, money in rows
+    ]
+
+
+def statement_of(work: Work, tenant: TenantSeen, month: date) -> Statement:
+    """The draft of a tenant's month, from the ledger as it is now."""
+    return statement(tenant.name, month, tenant.currency, groups_of(work, [tenant.id], month))
+
+
+def measured(work: Work, tenant_ids: Sequence[UUID], month: date) -> dict[UUID, tuple[int, int]]:
+    """(used, unused) of each booking in a month of its billing zone, as far as it is metered."""
+    windows = {z: month_window(month.year, month.month, ZoneInfo(z)) for z in zones_of(work, tenant_ids)}
+    return {b: (used, unused) for b, (used, unused, _) in use_by_booking(work, tenant_ids, windows).items()}
+
+
+def month_report(work: Work, tenant_ids: Sequence[UUID], month: date) -> tuple[ReportLine, ...]:
+    """The month by tenant, project, person and kind; its amounts add up to the statements'."""
+    return report(groups_of(work, tenant_ids, month), measured(work, tenant_ids, month))

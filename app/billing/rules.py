@@ -95,7 +95,8 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What a tenant owes for a month. `net` is the sum of all lines, credits included; `credits` their part of it."""
+    """What a tenant owes for a month: `net` for use and fees, `credits` (negative), and tax. All lines add up to
+    net + credits."""
 
     tenant: str
     period: date
@@ -110,7 +111,7 @@ class Statement:
     @property
     def total(self) -> Decimal:
         """What is to be paid."""
-        return self.net + self.tax
+        return self.net + self.credits + self.tax
 
 
 def use_charges(
@@ -182,7 +183,7 @@ def statement(tenant: str, period: date, currency: str, groups: Iterable[Group])
         period,
         currency,
         groups,
-        net=sum((g.amount for g in groups), zero),
+        net=sum((g.amount for g in groups if g.kind != "credit"), zero),
         credits=sum((g.amount for g in groups if g.kind == "credit"), zero),
         tax=zero,
     )

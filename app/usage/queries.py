@@ -94,7 +94,7 @@ def due_collections(
 
 
 def next_instant(work: Work) -> datetime | None:
-    """When reserved time has to be looked at next, for a clock that is stepped. Measurements can wait and do not count."""
+    """When reserved time has to be looked at next, for a clock that is stepped. Measurements can wait: not counted."""
     return work.pg.execute("SELECT min(next_at) FROM metering").fetchone()[0]
 
 

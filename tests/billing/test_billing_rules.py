@@ -41,7 +41,7 @@ def charges_of(window: Window, units: int, segments: list[Priced], zone: str, sh
 def months(charges: list[Charge], currency: str = "CHF") -> dict[date, Decimal]:
     """What each month's statement says."""
     return {
-        m: statement("T", m, currency, groups(charges, m, currency)).net for m in sorted({c.month for c in charges})
+        m: statement("T", m, currency, groups(charges, m, currency)).total for m in sorted({c.month for c in charges})
     }
 
 

@@ -113,7 +113,7 @@ def test_a_lost_unit_is_charged_and_credited_once(world):
     assert bill(world, booking, hours(10.1)) == 1
     said = draft(world)
     assert [(g.kind, g.amount) for g in said.groups] == [("use", 40), ("credit", -6)]
-    assert (said.net, said.credits, charged(world, booking)) == (34, -6, 34)
+    assert (said.net, said.credits, said.total, charged(world, booking)) == (40, -6, 34, 34)
     assert bill(world, booking, hours(11)) == 0
 
 
@@ -122,7 +122,7 @@ def test_an_outage_that_lasts_is_credited_to_the_end(world):
     booking = world.add_booking(NOW, hours(10), provided_at=NOW, released_at=hours(5), state="ENDED")
     world.add_outage(booking, 0, hours(3), None)
     bill(world, booking, hours(5))
-    assert (draft(world).net, draft(world).credits) == (6, -4)
+    assert (draft(world).net, draft(world).credits, draft(world).total) == (10, -4, 6)
 
 
 def test_a_frozen_price_stays_whatever_is_published_later(world):
@@ -196,7 +196,7 @@ def test_eight_workers_at_once_charge_once(world):
     [t.join() for t in threads]
     assert errors == []
     assert len(ledger(world)) == 5
-    assert draft(world).net == 8 * 72 * 2 - 2
+    assert draft(world).total == 8 * 72 * 2 - 2
 
 
 def test_the_ledger_cannot_be_changed_by_the_app(world):
