@@ -127,3 +127,28 @@ def test_roles_of_other_names_are_refused(postgres):
     app = url_of(superuser, user=APP, database="berth")
     with pytest.raises(ValueError, match="berth_owner"):
         ensure_roles(superuser, owner_url=app, app_url=app)
+
+
+def test_the_commands_that_prepare_a_server_of_ones_own(postgres, folder):
+    superuser = postgres.start()
+    at = f"@/own?host={superuser.rpartition('=')[2]}"
+    environment = os.environ | {
+        "SUPERUSER_URL": superuser,
+        "DATABASE_OWNER_URL": f"postgresql://{OWNER}:o%2Fne{at}",
+        "DATABASE_URL": f"postgresql://{APP}:tw%2Fo{at}",
+        "BERTH_DATA": str(folder),
+    }
+    for command in (["admin", "roles"], ["migrate"], ["migrate"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "app.cli", *command], env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    with psycopg.connect(superuser) as connection:
+        kept = dict(
+            connection.execute("SELECT rolname, rolpassword FROM pg_authid WHERE rolname LIKE 'berth_%'").fetchall()
+        )
+    assert kept[READER] is None
+    assert kept[OWNER].startswith("SCRAM-SHA-256$")
+    assert kept[APP].startswith("SCRAM-SHA-256$")
+    with psycopg.connect(environment["DATABASE_URL"]) as connection:
+        assert connection.execute("SELECT movable FROM clock").fetchone() == (False,)
