@@ -26,7 +26,8 @@ def publish_version(
 ) -> int:
     """Publish prices per unit-hour that count from `effective_at` (now or later) on; returns the version's id.
 
-    Bookings that are confirmed keep the schedule that was published when they were. Finance of the platform only.
+    Bookings that are confirmed keep the schedule that was published when they were. Finance of the platform only. The
+    same prices for the same instant again are the same version.
     Raises Forbidden, Invalid with a reason a field, Conflict when the same was published in this very second.
     """
     if "finance" not in actor.platform_roles:
@@ -43,6 +44,9 @@ def publish_version(
         reasons.append(Reason("price_group", "A price book needs the name of its price group.", field="price_group"))
     if reasons:
         raise Invalid("prices", "These prices cannot be published.", tuple(reasons))
+    same = next((v for v in queries.versions(work, price_group, currency) if v.effective_at == effective_at), None)
+    if same is not None and same.prices == dict(prices):
+        return same.id  # sent twice: what counts from then on is that already
     try:
         with work.pg.transaction():
             version = work.pg.execute(

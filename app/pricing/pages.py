@@ -121,8 +121,8 @@ def _preview(work: Work, group: str, currency: str, effective: datetime, prices:
     return PricePreview(
         effective,
         rows,
-        f"{words.count(changed, 'price changes', 'prices change')}. Bookings that are confirmed keep theirs; quotes and "
-        "bookings made after the publication take the new ones for the time from then on.",
+        f"{words.count(changed, 'price changes', 'prices change')}. Bookings that are confirmed keep theirs; quotes "
+        "and bookings made after the publication take the new ones for the time from then on.",
     )
 
 

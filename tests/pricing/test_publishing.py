@@ -66,8 +66,9 @@ def test_only_the_platforms_finance_publishes(world):
     assert world.rows("SELECT count(*) FROM price_versions") == [(1,)]
 
 
-def test_twice_in_one_second_is_told(world):
-    publish(world, hours(1), {"h100": Decimal("3")})
+def test_sent_twice_is_one_version_and_other_prices_in_that_second_are_told(world):
+    first = publish(world, hours(1), {"h100": Decimal("3")})
+    assert publish(world, hours(1), {"h100": Decimal("3.00")}) == first
     with pytest.raises(Conflict):
         publish(world, hours(1), {"h100": Decimal("4")})
     assert world.rows("SELECT count(*) FROM price_versions") == [(2,)]
