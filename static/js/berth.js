@@ -68,6 +68,23 @@
     if (field && field.offsetParent) { event.preventDefault(); field.focus(); }
   });
 
+  // While something is being prepared, look again, keep the place, and go on as soon as the answer is another.
+  function lookAgain() {
+    var shown = document.querySelector('[data-retry]');
+    if (!shown) return;
+    setTimeout(function () {
+      fetch(location.href, { headers: { Accept: 'text/html' } }).then(function (answer) {
+        if (answer.status !== 503) return location.reload();
+        return answer.text().then(function (html) {
+          var fresh = new DOMParser().parseFromString(html, 'text/html').getElementById('progress');
+          if (fresh) shown.replaceChildren.apply(shown, fresh.childNodes);
+          lookAgain();
+        });
+      }).catch(lookAgain);
+    }, Number(shown.dataset.retry) * 1000);
+  }
+
   document.addEventListener('htmx:after:swap', reveal);
+  lookAgain();
   reveal();
 })();
