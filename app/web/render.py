@@ -25,7 +25,9 @@ from app.web.views.parts import Frame, Meter, Money
 _ROOT = Path(__file__).resolve().parents[2]
 TEMPLATES = _ROOT / "templates"
 STATIC = _ROOT / "static"
-_MONEY = re.compile(r"\b([A-Z]{3}) (\N{MINUS SIGN}?\d[\d,]*\.\d{2,3})(?!\d)|\b(JPY|KRW|CLP|ISK|VND) (\N{MINUS SIGN}?\d[\d,]*)")
+_MONEY = re.compile(
+    r"\b([A-Z]{3}) (\N{MINUS SIGN}?\d[\d,]*\.\d{2,3})(?!\d)|\b(JPY|KRW|CLP|ISK|VND) (\N{MINUS SIGN}?\d[\d,]*)"
+)
 
 
 _SET = Markup('<span class="b-money num"><span class="c">{} </span>{}</span>')
@@ -148,8 +150,10 @@ def _day(context: Context, instant: datetime | date, year: bool = False) -> Mark
     frame: Frame = context["frame"]
     local = instant.astimezone(scale.zone(frame.zone)).date() if isinstance(instant, datetime) else instant
     shown = words.day(local, None if year else frame.now.astimezone(scale.zone(frame.zone)).year)
-    return _element(instant, shown) if isinstance(instant, datetime) else Markup("<time datetime=\"{}\">{}</time>").format(
-        local.isoformat(), shown
+    return (
+        _element(instant, shown)
+        if isinstance(instant, datetime)
+        else Markup('<time datetime="{}">{}</time>').format(local.isoformat(), shown)
     )
 
 

@@ -29,8 +29,15 @@ POLICY = (
     "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 )
 WIDTHS = {"wide": 1440, "narrow": 390}
-QUIET = ("--no-sandbox", "--disable-quic", "--disable-background-networking", "--disable-component-update",
-         "--disable-sync", "--disable-default-apps", "--no-first-run")
+QUIET = (
+    "--no-sandbox",
+    "--disable-quic",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-default-apps",
+    "--no-first-run",
+)
 
 
 def chromium_path() -> str | None:
@@ -122,10 +129,13 @@ class Seen:
 def look(chromium: Any, base: str, name: str, theme: str, width: str, picture: Path | None = None) -> Seen:
     """Open a sample page, run axe, and take its picture if asked."""
     seen = Seen(name, theme, width)
-    context = chromium.new_context(viewport={"width": WIDTHS[width], "height": 900}, color_scheme=theme,
-                                   reduced_motion="reduce")
+    context = chromium.new_context(
+        viewport={"width": WIDTHS[width], "height": 900}, color_scheme=theme, reduced_motion="reduce"
+    )
     page = context.new_page()
-    page.on("console", lambda m: seen.complaints.append(f"console: {m.text}") if m.type in ("error", "warning") else None)
+    page.on(
+        "console", lambda m: seen.complaints.append(f"console: {m.text}") if m.type in ("error", "warning") else None
+    )
     page.on("pageerror", lambda e: seen.complaints.append(f"script: {e}"))
     page.goto(f"{base}/{name}", wait_until="load")
     page.evaluate("document.fonts.ready")

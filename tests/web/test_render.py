@@ -56,14 +56,19 @@ def test_every_view_has_a_template_and_every_template_a_sample() -> None:
     shown = {view.template for view, _ in {**PAGES, **FRAGMENTS}.values()}
     assert declared == shown
     parts = {"base.html", "bare.html"}
-    files = {t for t in environment().list_templates() if not t.split("/")[-1].startswith("macros") and not t.startswith("macros/")}
+    files = {
+        t
+        for t in environment().list_templates()
+        if not t.split("/")[-1].startswith("macros") and not t.startswith("macros/")
+    }
     assert files - parts == declared
 
 
 def test_what_people_write_is_escaped() -> None:
-    evil = "<script>alert(1)</script> & \"CHF 12.00"
-    page = replace(samples.booking(), name=evil, project=evil, reference=evil,
-                   history=(views.Step("ok", evil, evil, samples.NOW),))
+    evil = '<script>alert(1)</script> & "CHF 12.00'
+    page = replace(
+        samples.booking(), name=evil, project=evil, reference=evil, history=(views.Step("ok", evil, evil, samples.NOW),)
+    )
     html = render(page, samples.frame())
     assert "<script>alert" not in html
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
@@ -99,7 +104,10 @@ def test_others_bookings_show_only_that_units_are_busy() -> None:
         assert title.startswith("busy, ")
 
 
-@pytest.mark.parametrize("state", ["WAITING", "REQUESTED", "BOOKED", "STARTING", "ACTIVE", "ENDING", "ENDED", "CANCELLED", "REJECTED", "LAPSED"])
+@pytest.mark.parametrize(
+    "state",
+    ["WAITING", "REQUESTED", "BOOKED", "STARTING", "ACTIVE", "ENDING", "ENDED", "CANCELLED", "REJECTED", "LAPSED"],
+)
 def test_a_booking_looks_again_only_while_something_changes(state: str) -> None:
     html = render(replace(samples.booking(), state=state), samples.frame())
     every = {"STARTING": "2s", "ENDING": "2s", "ACTIVE": "15s", "BOOKED": "5s"}.get(state)

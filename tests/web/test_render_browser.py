@@ -41,7 +41,9 @@ def page(chromium: Any) -> Iterator[Any]:
     assert complaints == []
 
 
-@pytest.mark.parametrize("name", sorted(n for n in samples.everything() if "-" not in n or n.startswith(("error", "book", "sign"))))
+@pytest.mark.parametrize(
+    "name", sorted(n for n in samples.everything() if "-" not in n or n.startswith(("error", "book", "sign")))
+)
 def test_a_page_looks_right_in_both_themes_and_widths(chromium: Any, base: str, name: str) -> None:
     for theme, width in (("light", "wide"), ("dark", "narrow")):
         assert look(chromium, base, name, theme, width).complaints == []

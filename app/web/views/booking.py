@@ -124,8 +124,11 @@ class HomePage:
     projects: tuple[ProjectLimits, ...]
     notices: tuple[Notice, ...]
     may_book: bool = True
-    empty: Empty = field(default_factory=lambda: Empty(
-        "Nothing booked", "You have no active or coming booking.", Link("Book GPUs", "/book")))
+    empty: Empty = field(
+        default_factory=lambda: Empty(
+            "Nothing booked", "You have no active or coming booking.", Link("Book GPUs", "/book")
+        )
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------- book
@@ -372,8 +375,11 @@ class BookingsPage:
     hidden: tuple[tuple[str, str], ...] = ()
     pager: Pager = field(default_factory=Pager)
     csv: str | None = None
-    empty: Empty = field(default_factory=lambda: Empty(
-        "No booking here", "No booking matches. Choose another state, or book.", Link("Book GPUs", "/book")))
+    empty: Empty = field(
+        default_factory=lambda: Empty(
+            "No booking here", "No booking matches. Choose another state, or book.", Link("Book GPUs", "/book")
+        )
+    )
 
 
 # ------------------------------------------------------------------------------------------------------- booking

@@ -177,5 +177,8 @@ class InventoryPage:
     result: ImportResult | None = None
     pager: Pager = field(default_factory=Pager)
     csv: str | None = None
-    empty: Empty = field(default_factory=lambda: Empty(
-        "No node here", "Import a node list, or connect a cluster and let it be observed.", None, "server-2"))
+    empty: Empty = field(
+        default_factory=lambda: Empty(
+            "No node here", "Import a node list, or connect a cluster and let it be observed.", None, "server-2"
+        )
+    )

@@ -114,8 +114,9 @@ class AuditPage:
     query: str = ""
     pager: Pager = field(default_factory=Pager)
     csv: str | None = None
-    empty: Empty = field(default_factory=lambda: Empty(
-        "Nothing recorded", "No action matches these filters.", None, "history"))
+    empty: Empty = field(
+        default_factory=lambda: Empty("Nothing recorded", "No action matches these filters.", None, "history")
+    )
 
 
 @dataclass(frozen=True)

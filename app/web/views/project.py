@@ -107,9 +107,14 @@ class ProjectPage:
     burn: Burn | None = None
     burn_sentence: str = ""
     csv: str | None = None
-    empty: Empty = field(default_factory=lambda: Empty(
-        "Nothing used this month", "Usage appears here while a booking of the project is active.",
-        Link("Book GPUs", "/book"), "chart-bar"))
+    empty: Empty = field(
+        default_factory=lambda: Empty(
+            "Nothing used this month",
+            "Usage appears here while a booking of the project is active.",
+            Link("Book GPUs", "/book"),
+            "chart-bar",
+        )
+    )
 
 
 @dataclass(frozen=True)
