@@ -1,0 +1,91 @@
+"""A booking's history in words: what happened, when, by whom, and what it meant for money. Newest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from app.bookings.facts import Booking, ConditionLine, HistoryLine
+from app.bookings.lifecycle import EVENTS, Event
+from app.web import words
+from app.web.views.parts import Step
+
+OUTCOMES = {
+    "completed": "ended as booked",
+    "released": "released early",
+    "cancelled": "cancelled",
+    "no_show": "not used, released by Berth",
+    "failed": "failed",
+    "not_provided": "not provided, nothing charged",
+}
+CONDITIONS = {"at_risk": "At risk", "late": "Late", "degraded": "Degraded", "blocked": "Blocked", "idle": "Idle"}
+
+
+def steps(
+    booking: Booking, lines: Iterable[HistoryLine], conditions: Iterable[ConditionLine], zone: str, now: datetime
+) -> tuple[Step, ...]:
+    """Events and conditions, the newest first."""
+    lines = tuple(lines)
+    first = next((line.changes["quoted"][0] for line in lines if line.event == "extend" and line.changes), None)
+    promised = f"{booking.currency} {first}" if first else words.money(booking.quoted, booking.currency)
+    found = [_step(booking, line, promised, zone, now) for line in lines]
+    for it in conditions:
+        over = "" if it.until is None else f" Over since {words.moment(it.until, zone, now)}."
+        state = "bad" if it.type in ("degraded", "blocked") else "warn"
+        found.append(Step(state, CONDITIONS.get(it.type, it.type), f"{_sentence(it.why)}{over}".strip(), it.since,
+                          icon="alert-triangle"))  # fmt: skip
+    if booking.first_used_at is not None:
+        found.append(Step("none", "First used", "A workload took units.", booking.first_used_at, icon="cpu"))
+    order = sorted(enumerate(found), key=lambda pair: (pair[1].at or now, pair[0]), reverse=True)
+    return tuple(step for _, step in order)
+
+
+def _step(booking: Booking, line: HistoryLine, promised: str, zone: str, now: datetime) -> Step:
+    at = line.at
+    if line.changes and "at" in line.changes and line.event in ("provide", "end", "emptied", "release", "give_up"):
+        at = datetime.fromisoformat(line.changes["at"])
+    why = _sentence(line.why)
+    match line.event:
+        case "book":
+            return Step(
+                "ok", f"Booked by {line.actor}", f"Price promised: {promised}. {why}".strip(), at, icon="calendar-check"
+            )
+        case "begin":
+            return Step("ok", "Starting", "The units are fixed and the cluster is asked for them.", at, icon="loader-2")
+        case "provide":
+            late = at - booking.starts_at
+            said = (
+                "on time" if late.total_seconds() <= 0 else f"{words.length(late)} late; the time before is not charged"
+            )
+            units = words.count(booking.units, "unit")
+            return Step("ok", "Active", f"{units} handed over {said}. Metering started.", at, icon="player-play")
+        case "extend":
+            end, quoted = (line.changes or {}).get("end"), (line.changes or {}).get("quoted")
+            said = "" if not end else f"Until {words.moment(datetime.fromisoformat(end[1]), zone, now)}"
+            said += f", {booking.currency} {quoted[1]} in all." if quoted else ""
+            return Step("ok", f"Extended by {line.actor}", said, at, icon="clock-plus")
+        case "cancel" | "withdraw":
+            said = "Nothing is charged." if booking.provided_at is None else "Charged until then."
+            return Step("none", f"Cancelled by {line.actor}", f"{said} {why}".strip(), at, icon="x")
+        case "release":
+            return Step("ok", f"Released by {line.actor}", f"Charged to this second. {why}".strip(), at, icon="logout")
+        case "no_show":
+            return Step("warn", "Released by Berth", f"Nobody used it. {why}".strip(), at, icon="clock-off")
+        case "give_up":
+            return Step("bad", "Not provided", f"{why} Nothing is charged.".strip(), at, icon="ban")
+        case "fail":
+            return Step("bad", "Failed", why, at, icon="ban")
+        case "end":
+            return Step("ok", "Over", "The window ended. Its units are being emptied.", at, icon="logout")
+        case "emptied":
+            return Step("ok", "Ended", "All units were seen empty; others can have them.", at, icon="check")
+    known = line.event in Event.__members__.values()
+    said = words.first_upper(EVENTS[Event(line.event)]) if known else ""
+    return Step(
+        "none", f"{words.first_upper(line.event.replace('_', ' '))} by {line.actor}", f"{said}. {why}".strip(), at
+    )
+
+
+def _sentence(text: str) -> str:
+    text = text.strip()
+    return text if not text or text.endswith((".", "!", "?")) else f"{text}."
