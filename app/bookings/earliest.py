@@ -96,8 +96,6 @@ def earliest(
     for since, until in _looks(first, last):
         near = np.flatnonzero((opens <= until) & (closes >= since) & (opens <= closes))
         begins, stops = np.maximum(opens[near], since), np.minimum(closes[near], until)
-        if grid is not None and since > first:
-            begins = np.maximum(opens[near], grid.snap(np.int64(since)))
         found = _first(free.pool, shape, node[near], begins, stops, weight[near])
         if found is not None:
             return instant(found)

@@ -176,6 +176,12 @@ def test_cancelled_when_something_may_stand_on_the_cluster_it_is_taken_down_firs
     assert charged(view) is None
 
 
+def test_withdrawn_after_its_window_while_the_cluster_was_silent_it_was_left_at_the_end():
+    view = after(booked(), "14:30")
+    assert view.state is State.STARTING
+    assert follow(view, leave(view, Event.WITHDRAW, clock("14:30"))).left_at == clock("14:00")
+
+
 def test_an_observation_that_arrives_after_a_cancel_does_not_make_it_active():
     view = after(booked(), "09:50")
     view = follow(view, leave(view, Event.WITHDRAW, clock("10:00:01")))
@@ -228,6 +234,16 @@ def test_a_reservation_that_was_gone_before_its_start_was_not_provided():
     view = seeing(after(view, "10:00:05"), "10:00:05", "gone", in_place_since="08:00", since="09:30")
     assert (view.state, view.provided_at) == (State.STARTING, None)
     assert next_step(view, clock("10:00:05"), PACE).call == "ensure"
+
+
+def test_a_reservation_that_was_taken_away_at_its_very_start_was_not_provided():
+    view = seeing(after(booked(asked=True), "10:00:05"), "10:00:05", "gone", in_place_since="08:00", since="10:00")
+    assert (view.state, view.provided_at) == (State.STARTING, None)
+
+
+def test_in_place_only_after_its_end_is_not_provided():
+    view = seeing(after(booked(), "14:00:01"), "14:00:02", "ready", in_place_since="14:00:00")
+    assert (view.state, view.left_by, view.left_at) == (State.ENDING, Event.GIVE_UP, clock("14:00"))
 
 
 def test_a_lost_node_degrades_and_its_outage_is_known_to_the_second():

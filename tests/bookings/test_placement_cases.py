@@ -178,6 +178,14 @@ def test_a_gpu_booked_whole_takes_all_its_slices():
     assert isinstance(place(sliced, Shape(units=1), window(11, 13)), NoPlace)
 
 
+def test_places_of_two_nodes_need_two_nodes_however_many_units_one_has():
+    shape, hours = Shape(nodes=2, per_node=1), (HOUR, hour(0), 1, timedelta(hours=1))
+    assert free_starts(pool([node(1)]), shape, *hours).tolist() == [0]
+    assert free_starts(pool([node(1), node(2, 3)]), shape, *hours).tolist() == [3]
+    assert free_starts(pool([node(1), node(2, 3), node(3, 3)]), shape, *hours).tolist() == [6]
+    assert free_starts(pool([node(1), node(2), node(3)]), Shape(nodes=2, per_node=4), *hours).tolist() == [3]
+
+
 # --- domains ----------------------------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -72,7 +73,7 @@ def unit_pairs(placement: Placement) -> list[tuple[int, int]]:
     return [(p.node_id - 100, g - 10 * (p.node_id - 99)) for p in placement.parts for g in p.gpus]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(clusters(), shapes, st.integers(0, SPAN), st.integers(1, 6), gaps)
 def test_it_places_exactly_what_trying_everything_places(cluster, shape, start, length, gap):
     pool, window = pool_of(cluster), Window(at(start), at(start + length))
@@ -88,7 +89,7 @@ def test_it_places_exactly_what_trying_everything_places(cluster, shape, start, 
         assert place(pool_of(cluster, seed=5), shape_of(shape), window, gap) == answer, "whatever the order of the rows"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(clusters(), shapes, st.integers(0, SPAN), st.integers(1, 6), gaps)
 def test_a_refusal_tells_what_is_true(cluster, shape, start, length, gap):
     answer = place(pool_of(cluster), shape_of(shape), Window(at(start), at(start + length)), gap)
@@ -109,7 +110,7 @@ def test_a_refusal_tells_what_is_true(cluster, shape, start, length, gap):
             assert answer.best == max(most, default=0) * shape[2]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     clusters(), shapes, st.integers(0, 12), st.integers(1, 6), st.integers(0, 16), gaps, st.sampled_from([None, 1, 4])
 )
@@ -125,7 +126,7 @@ def test_the_earliest_start_is_exact_to_the_second(cluster, shape, not_before, l
     assert found == earliest(prepare(pool), shape_of(shape), length, at(not_before), at(ends_by), gap, grid)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(clusters(), shapes, st.integers(0, SPAN), gaps)
 def test_the_longest_stay_is_exact_to_the_second(cluster, shape, start, gap):
     limit = 2 * SPAN
@@ -133,7 +134,7 @@ def test_the_longest_stay_is_exact_to_the_second(cluster, shape, start, gap):
     assert min(found, limit) == reference.longest(cluster, shape, start, gap, limit)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(clusters(nodes=3, units=2), shapes, st.integers(0, 8), st.integers(1, 5), gaps)
 def test_places_side_by_side_are_counted_for_each_start(cluster, shape, first, length, gap):
     found = free_starts(pool_of(cluster), shape_of(shape), length, at(first), 5, timedelta(seconds=3), gap)
@@ -141,7 +142,21 @@ def test_places_side_by_side_are_counted_for_each_start(cluster, shape, first, l
     assert found.tolist() == [reference.places(cluster, shape, s, s + length + gap) for s in starts]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=80, deadline=None)
+@given(clusters(nodes=2, stretches=6), st.integers(0, SPAN), st.integers(1, SPAN))
+def test_what_is_taken_is_told_in_stretches_that_neither_overlap_nor_touch(cluster, start, length):
+    pool = pool_of(cluster)
+    unit, since, until = pool.taken(epoch(at(start)), epoch(at(start + length)))
+    told = [(u, s - epoch(ORIGIN), e - epoch(ORIGIN)) for u, s, e in zip(*map(list, (unit, since, until)), strict=True)]
+    offered = [taken for node in cluster for taken in node["units"] if taken is not None]
+    for index, taken in enumerate(offered):
+        near = {t for s, e in taken if s < start + length and e > start for t in range(s, e)}
+        mine = [(s, e) for u, s, e in told if u == index]
+        assert {t for s, e in mine for t in range(s, e)} == near
+        assert all(one[1] < other[0] for one, other in pairwise(mine))
+
+
+@settings(max_examples=60, deadline=None)
 @given(clusters(), st.integers(0, 8))
 def test_the_profile_counts_units_free_throughout_each_step(cluster, first):
     found = free_profile(pool_of(cluster), at(first), 5, timedelta(seconds=4))
@@ -149,7 +164,7 @@ def test_the_profile_counts_units_free_throughout_each_step(cluster, first):
     assert found.tolist() == [len(reference.free_of(cluster, s, s + 4)) for s in starts]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(clusters(nodes=2), st.integers(0, SPAN), st.data())
 def test_units_stay_free_until_somebody_elses_time(cluster, start, data):
     every = reference.installed_of(cluster)
