@@ -26,10 +26,10 @@ _STATIC = Path(__file__).resolve().parents[1] / "static"
 THREADS = 32
 """Requests served at once in one process; the pool of connections has room for as many and a few more."""
 
-ROUTERS = tuple(
-    f"app.{room}.{face}"
-    for room in ("accounts", "inventory", "quotas", "pricing", "bookings", "usage", "billing", "notices", "dashboards")
-    for face in ("api", "pages")
+_ROOMS = ("accounts", "inventory", "quotas", "pricing", "bookings", "usage", "billing", "notices", "dashboards")
+ROUTERS = (
+    *(f"app.{room}.{face}" for room in _ROOMS for face in ("api", "pages")),
+    "app.dashboards.booking_pages",
 )
 
 

@@ -21,12 +21,20 @@ from app.bookings.actions import Key
 from app.bookings.facts import Booking
 from app.bookings.form import BookFields, Read, read
 from app.bookings.schemas import Ask, parse_duration
-from app.bookings.shown import Speech, both_views, faults_view, field_errors, quote_view, refused_view, shape_words
+from app.bookings.shown import (
+    Speech,
+    both_views,
+    faults_view,
+    field_errors,
+    find,
+    quote_view,
+    refused_view,
+    shape_words,
+)
 from app.bookings.shown_form import Shelf, book_form, other_starts, read_shelf
 from app.inventory import queries as inventory
-from app.kernel import ids
 from app.kernel.actor import Actor
-from app.kernel.errors import Conflict, Forbidden, NotFound, Problem, Refused
+from app.kernel.errors import Conflict, Forbidden, Problem, Refused
 from app.kernel.window import Window
 from app.plumbing.db import Work
 from app.plumbing.runtime import Plumbing
@@ -277,17 +285,6 @@ def _verb(page: Page, work: Work, actor: Actor, number: str, done: str, act: Any
         work.restart()
         note = _not_done(problem, booking, done, Speech({booking.kind: booking.kind_name}, frame.zone, frame.now))
     return page.go(f"/bookings/{booking.label}", note)
-
-
-def find(work: Work, actor: Actor, number: str) -> Booking:
-    """The booking of an address (`B-2417`, `2417` or `bk_…`), if the actor may see it; else NotFound."""
-    digits = number.upper().removeprefix("B-")
-    if digits.isascii() and digits.isdigit() and len(digits) <= 15:
-        return actions.see(work, actor, None, int(digits))
-    booking_id = ids.parse(ids.BOOKING, number)
-    if booking_id is None:
-        raise NotFound("booking_not_found", "There is no such booking.")
-    return actions.see(work, actor, booking_id)
 
 
 def _not_done(problem: Problem, booking: Booking, done: str, speech: Speech) -> Note:

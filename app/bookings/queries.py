@@ -295,9 +295,9 @@ def list_bookings(
         where.append("b.account_id = %s")
         values.append(account_id)
     if text:
-        where.append("(b.name ILIKE %s OR 'B-' || b.number = upper(%s) OR b.reference ILIKE %s)")
+        where.append("(b.name ILIKE %s OR 'B-' || b.number = upper(%s) OR b.reference ILIKE %s OR b.booked_by ILIKE %s)")
         like = "%" + text.replace("\\", "\\\\").replace("%", r"\%").replace("_", r"\_") + "%"
-        values += [like, text, like]
+        values += [like, text, like, like]
     if window is not None:
         where.append("b.ends_at > %s AND b.starts_at < %s")
         values += [window.start, window.end]
@@ -309,6 +309,19 @@ def list_bookings(
     return cursor.execute(
         f"{_BOOKING} WHERE {' AND '.join(where)} ORDER BY {order} LIMIT %s", [*values, limit]
     ).fetchall()
+
+
+def count_by_state(
+    work: Work, *, projects: Sequence[UUID] | None, account_id: UUID | None = None
+) -> dict[str, int]:
+    """How many bookings are in each state. `projects` None: every project of the tenant."""
+    rows = work.pg.execute(
+        """SELECT state, count(*) FROM bookings WHERE tenant_id = berth_tenant()
+              AND (%(projects)s::uuid[] IS NULL OR project_id = ANY(%(projects)s))
+              AND (%(account)s::uuid IS NULL OR account_id = %(account)s) GROUP BY state""",
+        {"projects": None if projects is None else list(projects), "account": account_id},
+    )
+    return dict(rows.fetchall())
 
 
 def holds_of(work: Work, booking_id: UUID, *, lock: bool = False) -> tuple[Held, ...]:

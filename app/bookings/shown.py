@@ -16,13 +16,14 @@ from zoneinfo import ZoneInfo
 
 from app.bookings import actions, offers, rules
 from app.bookings.capacity import Shape
+from app.bookings.facts import Booking
 from app.bookings.form import BookFields, fields_of, offset_text
 from app.bookings.offers import Quote
 from app.bookings.schemas import Ask, BookingIn
 from app.inventory.facts import Cluster, Pool
+from app.kernel import ids
 from app.kernel.actor import Actor
-from app.kernel.errors import Alternative, Reason, Refused
-from app.kernel.ids import new_id, short
+from app.kernel.errors import Alternative, NotFound, Reason, Refused
 from app.kernel.money import WHOLE
 from app.kernel.window import Window
 from app.plumbing.db import Work
@@ -70,7 +71,18 @@ class Speech:
 
 def fresh_key() -> str:
     """An idempotency key for one form that is shown."""
-    return f"page-{short(new_id())}"
+    return f"page-{ids.short(ids.new_id())}"
+
+
+def find(work: Work, actor: Actor, number: str) -> Booking:
+    """The booking of an address (`B-2417`, `2417` or `bk_…`), if the actor may see it; else NotFound."""
+    digits = number.upper().removeprefix("B-")
+    if digits.isascii() and digits.isdigit() and len(digits) <= 15:
+        return actions.see(work, actor, None, int(digits))
+    booking_id = ids.parse(ids.BOOKING, number)
+    if booking_id is None:
+        raise NotFound("booking_not_found", "There is no such booking.")
+    return actions.see(work, actor, booking_id)
 
 
 def shape_view(shape: Shape, kind: str) -> views.Shape:

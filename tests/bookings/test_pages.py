@@ -53,8 +53,9 @@ def browse(world: World, app):
 
 def text_of(answer) -> str:
     """What one reads: tags and runs of white space gone."""
-    body = re.sub(r"<(script|style).*?</\1>", " ", answer.text, flags=re.DOTALL)
-    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", body)))
+    body = re.sub(r"<(script|style).*?</\1>|</?time[^>]*>", "", answer.text, flags=re.DOTALL)
+    said = re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", body)))
+    return re.sub(r" ([.,;])", r"\1", said)
 
 
 def forms_of(answer) -> list[dict[str, str]]:

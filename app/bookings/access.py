@@ -1,0 +1,16 @@
+"""How a person gets into a booking, as pages and the API ask for it. The cluster is asked by reconcile.py."""
+
+from __future__ import annotations
+
+from app.backends.contract import Access
+from app.bookings import reconcile
+from app.bookings.facts import Booking
+from app.plumbing.runtime import Plumbing
+
+
+def ways_in(plumbing: Plumbing, booking: Booking, person: str) -> Access | str | None:
+    """The ways in for a person (by e-mail address), or a sentence why there is none now; None when nobody gets in at
+    this state of the booking."""
+    if booking.state != "ACTIVE":
+        return None
+    return reconcile.access_for(plumbing, booking, person)
