@@ -40,8 +40,8 @@ class Prepared:
     """A pool with the gaps between what is taken of it. Made by `prepare`; never changed, so safe to share and to
     cache.
 
-    A row is a stretch `[start, end)` during which `weight` units of a node (by its index) are free, each of them all
-    the time. Long stretches are what most questions are about, so rows come in order of node and start.
+    A row is a stretch `[start, end)`, in order of node (by its index) and start: `weight` units are free during it,
+    each of them all the time and no longer.
     """
 
     pool: PoolSnapshot
