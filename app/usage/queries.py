@@ -343,12 +343,12 @@ def set_measured_until(work: Work, allocation_id: UUID, until: datetime) -> None
 # --- thinning ---------------------------------------------------------------------------------------------------------
 
 
-def fine_cells(work: Work, window: Window, coarse: int, limit: int) -> list[tuple[UUID, datetime]]:
-    """(booking, beginning of a cell of `coarse` seconds) in the window with more than one sample of a node."""
+def fine_cells(work: Work, window: Window, coarse: int, limit: int) -> list[tuple[UUID, UUID, datetime]]:
+    """(tenant, booking, beginning of a cell of `coarse` seconds) in the window with more than one sample of a node."""
     return work.pg.execute(
-        """SELECT booking_id, cell FROM (
-             SELECT booking_id, node_id, to_timestamp(floor(extract(epoch FROM at) / %(c)s) * %(c)s) AS cell
-               FROM samples WHERE at >= %(start)s AND at < %(end)s GROUP BY 1, 2, 3 HAVING count(*) > 1) fine
-            GROUP BY 1, 2 ORDER BY 2, 1 LIMIT %(limit)s""",
+        """SELECT tenant_id, booking_id, cell FROM (
+             SELECT tenant_id, booking_id, node_id, to_timestamp(floor(extract(epoch FROM at) / %(c)s) * %(c)s) AS cell
+               FROM samples WHERE at >= %(start)s AND at < %(end)s GROUP BY 1, 2, 3, 4 HAVING count(*) > 1) fine
+            GROUP BY 1, 2, 3 ORDER BY 1, 3, 2 LIMIT %(limit)s""",
         {"c": coarse, "start": window.start, "end": window.end, "limit": limit},
     ).fetchall()

@@ -238,9 +238,10 @@ def test_old_measurements_are_thinned_and_the_split_stays(world, booking):
     collect(world, Cluster({0: (0.1, 4), 1: (0, 4)}), booking)
     before = splits(world, booking)
     assert world.rows("SELECT count(*) FROM samples") == [(240,)]
-    with world.work() as work:
+    with world.db.work() as work:  # for every tenant, as the workers do
         assert actions.thin(work, hours(47)) == 0
         assert actions.thin(work, hours(49)) == 4
+        assert work.tenant_id is None
     assert world.rows("SELECT count(*) FROM samples") == [(4 + 180,)]
     with world.work() as work:
         (first, second, *_) = queries.samples_of(work, booking, Window(NOW, hours(1)))
