@@ -3,7 +3,7 @@ platform people who read across (`Work.read_all`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
@@ -14,12 +14,16 @@ from app.accounts.queries import TenantSeen
 from app.billing.capacity import Claim, Installed, KindCapacity, where_it_went
 from app.billing.report import ReportLine, report
 from app.billing.rules import Charge, Group, LostUnit, Statement, statement
+from app.bookings import queries as bookings
 from app.bookings.facts import Booking
 from app.kernel.money import SCALE, line_amount
 from app.kernel.window import Window, month_window
 from app.plumbing.db import Work
 from app.pricing.queries import kind_names
 from app.usage.rules import Interval
+
+charged = bookings.charged
+"""What each booking was charged so far: bookings shows it beside each of its own."""
 
 _GROUPS = """
 SELECT c.tenant_id, c.booking_id, c.kind, c.unit_price, c.cost_centre, c.currency,
@@ -109,19 +113,6 @@ def insert_charges(work: Work, booking: Booking, charges: Sequence[Charge]) -> i
         },
     )
     return done.rowcount
-
-
-def charged(work: Work, booking_ids: Iterable[UUID]) -> dict[UUID, Decimal]:
-    """What each booking was charged so far, credits taken off, as its statements say. Without charges: not in."""
-    rows = work.pg.execute(
-        """SELECT booking_id, currency, sum(exact) FROM charges WHERE booking_id = ANY(%s)
-            GROUP BY booking_id, currency, kind, unit_price, cost_centre""",
-        [list(booking_ids)],
-    )
-    amounts: dict[UUID, Decimal] = {}
-    for booking_id, currency, total in rows:
-        amounts[booking_id] = amounts.get(booking_id, Decimal(0)) + line_amount(Fraction(total) / SCALE, currency)
-    return amounts
 
 
 def groups_of(work: Work, tenant_ids: Sequence[UUID], month: date) -> tuple[Group, ...]:
