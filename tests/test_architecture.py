@@ -19,8 +19,8 @@ ROOMS = ("accounts", "inventory", "quotas", "pricing", "bookings", "usage", "bil
 
 WEB, ACTIONS, QUERIES, TABLES, PURE = 4, 3, 2, 1, 0
 FLOOR_NAMES = {4: "api, pages", 3: "actions, reconcile", 2: "queries", 1: "tables", 0: "pure"}
-OUTSIDE = ("sqlalchemy", "sqlmodel", "psycopg", "fastapi", "starlette", "celery", "redis", "jinja2", "httpx2", "authlib",
-           "alembic", "pydantic", "kubernetes")  # fmt: skip
+OUTSIDE = ("sqlalchemy", "sqlmodel", "psycopg", "fastapi", "starlette", "celery", "redis", "jinja2", "httpx2",
+           "authlib", "alembic", "pydantic", "kubernetes")  # fmt: skip
 """Libraries by which one tells the floor of a file; numpy and the standard library may be anywhere."""
 
 LONGEST_FILE = 450

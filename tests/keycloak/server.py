@@ -5,6 +5,7 @@ Needs Java 17 or newer and Maven. Nothing is reachable from outside the machine,
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -97,10 +98,8 @@ class Keycloak:
         return self._folder / "keycloak.log"
 
     def _signal(self, which: signal.Signals) -> None:
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, which)
-        except ProcessLookupError:
-            pass
 
     def _wait(self) -> None:
         pause = Event()
