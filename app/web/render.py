@@ -164,11 +164,18 @@ def _full_day(context: Context, instant: datetime) -> Markup:
 
 
 @pass_context
-def _span(context: Context, start: datetime, end: datetime, capital: bool = False, with_length: bool = True) -> Markup:
+def _span(
+    context: Context,
+    start: datetime,
+    end: datetime,
+    capital: bool = False,
+    with_length: bool = True,
+    seconds: bool = False,
+) -> Markup:
     """A window as two `<time>` elements and its length."""
     frame: Frame = context["frame"]
-    whole = words.span(start, end, frame.zone, frame.now, with_length=False)
-    first = words.moment(start, frame.zone, frame.now)
+    whole = words.span(start, end, frame.zone, frame.now, with_length=False, seconds=seconds)
+    first = words.moment(start, frame.zone, frame.now, seconds)
     rest = whole[len(first) :]
     dash, last = (" – ", rest[3:]) if rest.startswith(" – ") else ("–", rest[1:])
     shown = _element(start, words.first_upper(first) if capital else first) + dash + _element(end, last)

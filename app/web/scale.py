@@ -92,10 +92,10 @@ def ticks(left: datetime, right: datetime, zone_name: str) -> tuple[Tick, ...]:
 
 
 def heat_step(free: int, of: int) -> int:
-    """The step of the heat scale: 0 for none, 1..5 for a little .. all."""
+    """The step of the heat scale: 0 none, 1 to 4 a quarter each, 5 only when all are free."""
     if free <= 0 or of <= 0:
         return 0
-    return min(5, 1 + (free * 5 - 1) // of) if free < of else 5
+    return min(5, 1 + free * 4 // of)
 
 
 @dataclass(frozen=True)

@@ -102,9 +102,9 @@ def countdown(span: timedelta) -> str:
 
 
 def clock(instant: datetime, zone: str, seconds: bool = False) -> str:
-    """The time of day: `09:00`. A local time that exists twice carries its zone: `02:30 CEST`."""
+    """The time of day: `09:00`, with seconds only when asked. One that exists twice carries its zone: `02:30 CEST`."""
     local = instant.astimezone(ZoneInfo(zone))
-    text = f"{local:%H:%M:%S}" if seconds or local.second else f"{local:%H:%M}"
+    text = f"{local:%H:%M:%S}" if seconds else f"{local:%H:%M}"
     other = local.replace(fold=1 - local.fold)
     twice = other.utcoffset() != local.utcoffset() and other.astimezone(UTC).astimezone(ZoneInfo(zone)) == other
     return f"{text} {local.tzname()}" if twice else text
@@ -131,21 +131,23 @@ def month(of: date) -> str:
     return f"{_MONTH_NAMES[of.month - 1]} {of.year}"
 
 
-def moment(instant: datetime, zone: str, now: datetime) -> str:
+def moment(instant: datetime, zone: str, now: datetime, seconds: bool = False) -> str:
     """An instant: `Tue 1 Dec, 08:00`, or `today, 17:30` when it is today and nearer than a day."""
     tz = ZoneInfo(zone)
     local, today = instant.astimezone(tz), now.astimezone(tz).date()
     if local.date() == today and abs(instant - now) < _DAY:
-        return f"today, {clock(instant, zone)}"
-    return f"{day(local.date(), today.year)}, {clock(instant, zone)}"
+        return f"today, {clock(instant, zone, seconds)}"
+    return f"{day(local.date(), today.year)}, {clock(instant, zone, seconds)}"
 
 
-def span(start: datetime, end: datetime, zone: str, now: datetime, with_length: bool = True) -> str:
+def span(
+    start: datetime, end: datetime, zone: str, now: datetime, with_length: bool = True, seconds: bool = False
+) -> str:
     """A window: `Tue 1 Dec, 09:00–15:00 (6 h)`; across days both ends in full."""
     tz = ZoneInfo(zone)
     same_day = start.astimezone(tz).date() == end.astimezone(tz).date()
-    until = f"–{clock(end, zone)}" if same_day else f" – {moment(end, zone, now)}"
-    text = moment(start, zone, now) + until
+    until = f"–{clock(end, zone, seconds)}" if same_day else f" – {moment(end, zone, now, seconds)}"
+    text = moment(start, zone, now, seconds) + until
     return f"{text} ({length(end - start)})" if with_length else text
 
 

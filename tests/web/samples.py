@@ -1205,7 +1205,7 @@ def finance() -> v.FinanceMonthPage:
         (
             v.Figure("Charged so far", chf("769986.57"), "October at this point: CHF 696,176.15 (+10.6 %)"),
             v.Figure("Reserved but unused", chf("104115.09"), "13.5 % of what was charged"),
-            v.Figure("Free capacity", "178,570 h", "not reserved by anybody"),
+            v.Figure("Free capacity", "178,570.1 GPU-hours", "not reserved by anybody"),
             v.Figure("Credits", chf("318.60"), "2 failed nodes"),
             v.Figure("Not yet billable", chf("24060.80"), "2 reasons, below"),
         ),
