@@ -5,6 +5,7 @@ is stepped, do it in one process. Both find the same work and call the same func
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -66,14 +67,16 @@ def look_at_cluster(plumbing: Plumbing, cluster_id: int) -> None:
         reconcile.strays_to_release(plumbing, cluster_id, [ref.name for ref in found.gone])
 
 
-def collect_usage(plumbing: Plumbing, tenant_id: str, booking_id: str) -> None:
+def collect_usage(
+    plumbing: Plumbing, tenant_id: str, booking_id: str, fine_for: timedelta = usage.FINE_FOR
+) -> None:
     """Fetch a booking's samples from its cluster."""
     database = plumbing.database
 
     def backend_for(work: Work, cluster_id: int) -> Backend:
         return backend_of(plumbing, inventory.cluster_with_id(work, cluster_id))
 
-    collecting.collect_one(database, backend_for, UUID(tenant_id), UUID(booking_id), bookings.set_first_used)
+    collecting.collect_one(database, backend_for, UUID(tenant_id), UUID(booking_id), bookings.set_first_used, fine_for)
 
 
 def meter_booking(plumbing: Plumbing, tenant_id: str, booking_id: str) -> None:
@@ -100,22 +103,29 @@ TASKS: dict[str, Callable[..., Any]] = {
 }
 
 
-def do_all(
-    plumbing: Plumbing,
-    *,
-    pace: Pace | None = None,
-    without: frozenset[str] = frozenset(),
-    usage_waited: timedelta = timedelta(0),
-) -> int:
-    """Do what is due in this process until nothing is; returns how many pieces of work that was.
+@dataclass(frozen=True, slots=True)
+class Haste:
+    """How a clock that is stepped differs from one that runs.
 
-    `without` names tasks that are left alone: a stepped history does not look at its clusters every minute.
+    `pace`: how closely bookings are followed. `without`: tasks that are left alone (a month is not looked at every
+    minute). `usage_waited`: measurements are left until they have been due for so long. `fine_for`: how young they are
+    when every minute of them is kept.
     """
+
+    pace: Pace | None = None
+    without: frozenset[str] = frozenset()
+    usage_waited: timedelta = timedelta(0)
+    fine_for: timedelta = usage.FINE_FOR
+
+
+def do_all(plumbing: Plumbing, haste: Haste | None = None) -> int:
+    """Do what is due in this process until nothing is; returns how many pieces of work that was."""
+    haste = haste or Haste()
+    more = {"reconcile.cluster": {"pace": haste.pace}, "reconcile.usage": {"fine_for": haste.fine_for}}
     done = 0
-    while hints := [h for h in find_work(plumbing, usage_waited) if h.name not in without]:
+    while hints := [h for h in find_work(plumbing, haste.usage_waited) if h.name not in haste.without]:
         for hint in hints:
-            more = {"pace": pace} if hint.name == "reconcile.cluster" else {}
-            TASKS[hint.name](plumbing, *hint.args, **more)
+            TASKS[hint.name](plumbing, *hint.args, **more.get(hint.name, {}))
         done += len(hints)
         if done > 1_000_000:
             raise RuntimeError("work that is done stays due: a use case does not move its cursor")

@@ -107,8 +107,11 @@ def clusters_due(work: Work, now: datetime) -> list[int]:
 
 
 def next_instant(work: Work) -> datetime | None:
-    """The earliest `next_at` of all, for a stepped clock."""
-    return work.pg.execute("SELECT min(next_at) FROM due").fetchone()[0]
+    """When something can be done next, for a stepped clock: a cluster whose breaker is open is not asked before then."""
+    return work.pg.execute(
+        """SELECT min(CASE WHEN c.failures > 0 THEN greatest(d.next_at, c.retry_at) ELSE d.next_at END)
+             FROM due d LEFT JOIN clusters c ON c.id = d.cluster_id"""
+    ).fetchone()[0]
 
 
 def is_open(work: Work, cluster_id: int, now: datetime) -> bool:

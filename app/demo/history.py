@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -29,13 +29,14 @@ from app.kernel.actor import Actor
 from app.kernel.errors import Problem
 from app.plumbing.queue import NoQueue
 from app.plumbing.runtime import Plumbing
+from app.rounds import Haste
 
 DAYS = 31
 BOOKINGS = 400
 SEED = 2417
-_PACE = Pace(every=timedelta(days=2))
-_USAGE_WAITED = timedelta(days=30)
-"""A history is read once it is over: a booking's measurements are collected when it has ended."""
+_LOOKS = frozenset({"reconcile.look"})
+_HASTE = Haste(Pace(every=timedelta(days=2)), _LOOKS | {"reconcile.usage"}, fine_for=timedelta(hours=3))
+"""While the clock is stepped; measurements are collected once, when the month is over."""
 _OPERATOR = Actor(None, "Set-up", platform_roles=frozenset({"operator"}))
 
 
@@ -133,10 +134,10 @@ class History:
     """The demo's clock and what has been done. `say` is told how far it is, from 0 to 1."""
 
     def __init__(
-        self, plumbing: Plumbing, owner_url: str, people: tuple[Person, ...], say: Callable[[float], None]
+        self, plumbing: Plumbing, clock: StoppedClock, people: tuple[Person, ...], say: Callable[[float], None]
     ) -> None:
         self.plumbing = plumbing
-        self.owner_url = owner_url
+        self._clock = clock
         self.people = {p.email: p for p in people}
         self.say = say
 
@@ -155,20 +156,18 @@ class History:
             for deed in deeds:
                 if deed.at == moment:
                     self._do(deed)
-            rounds.do_all(self.plumbing, pace=_PACE, without=_LEFT, usage_waited=_USAGE_WAITED)
-            self.say((moment - began) / (ends - began))
+            rounds.do_all(self.plumbing, _HASTE)
+            self.say(0.8 * ((moment - began) / (ends - began)))
         self._step_to(ends)
         self._look()
-        rounds.do_all(self.plumbing)
-        self.say(1.0)
+        rounds.do_all(self.plumbing, replace(_HASTE, without=_LOOKS))
 
     def _step_to(self, until: datetime) -> None:
-        """From one due instant to the next, doing what is due at each."""
+        """From one due instant to the next, doing what is due at each; what is due at `until` is left to do."""
         while (due := rounds.next_instant(self.plumbing)) is not None and due < until:
-            set_clock(self.owner_url, due)
-            rounds.do_all(self.plumbing, pace=_PACE, without=_LEFT, usage_waited=_USAGE_WAITED)
-        set_clock(self.owner_url, until)
-        rounds.do_all(self.plumbing, pace=_PACE, without=_LEFT, usage_waited=_USAGE_WAITED)
+            self._clock.set(due)
+            rounds.do_all(self.plumbing, _HASTE)
+        self._clock.set(until)
 
     def _now(self) -> datetime:
         with self.plumbing.database.work() as work:
@@ -221,13 +220,19 @@ class History:
             rounds.look_at_cluster(self.plumbing, cluster.id)
 
 
-_LEFT = frozenset({"reconcile.look"})
+class StoppedClock:
+    """The product clock in the hands of the demo, as the tables' owner. Only demo and tests may."""
 
+    def __init__(self, owner_url: str) -> None:
+        self._owner = psycopg.connect(owner_url, autocommit=True)
 
-def set_clock(owner_url: str, at: datetime | None) -> None:
-    """Stop the product clock at an instant; None: it runs with the wall clock again. Only demo and tests may."""
-    with psycopg.connect(owner_url, autocommit=True) as owner:
-        owner.execute("UPDATE clock SET movable = true, frozen = %s, shift = interval '0'", [at])
+    def set(self, at: datetime | None) -> None:
+        """Stop it at an instant; None: it runs with the wall clock again."""
+        self._owner.execute("UPDATE clock SET movable = true, frozen = %s, shift = interval '0'", [at])
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._owner.close()
 
 
 def _hour(instant: datetime) -> datetime:

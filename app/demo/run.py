@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from app.demo.company import Person, set_up
-from app.demo.history import DAYS, History, set_clock
+from app.demo.history import DAYS, History, StoppedClock
 from app.kernel.clock import wall_now
 from app.plumbing.queue import NoQueue
 from app.plumbing.runtime import make_plumbing
@@ -59,17 +59,19 @@ def live_history(settings: Settings) -> None:
         raise SystemExit("The demo moves the product clock, so it needs DATABASE_OWNER_URL.")
     folder = settings.data
     plumbing = make_plumbing(settings, queue=NoQueue())
+    clock = StoppedClock(settings.database_owner_url)
     try:
         began, ends = _span(folder)
         if not _begun(folder).exists():
-            set_clock(settings.database_owner_url, began)
+            clock.set(began)
         people = set_up(plumbing, folder, began)
         _begun(folder).touch()
-        history = History(plumbing, settings.database_owner_url, people, lambda done: _tell(folder, done))
+        history = History(plumbing, clock, people, lambda done: _tell(folder, done))
         history.live(began, ends)
-        set_clock(settings.database_owner_url, None)
+        clock.set(None)
         _done(folder).touch()
     finally:
+        clock.close()
         plumbing.close()
 
 

@@ -32,11 +32,13 @@ def collect_one(
     tenant_id: UUID,
     booking_id: UUID,
     told: Told = bookings.set_first_used,
+    fine_for: timedelta = actions.FINE_FOR,
 ) -> bool:
     """Collect the measurements of one booking that are missing up to now; True when something was taken in.
 
     `told(work, booking, first used at)` runs in the transaction that writes, when a workload was seen. Nothing happens
-    when somebody else is collecting, or nothing is missing. A cluster that fails is asked again later.
+    when somebody else is collecting, or nothing is missing. A cluster that fails is asked again later. Measurements are
+    fine for what is younger than `fine_for`, and coarse before.
     """
     with database.work(tenant_id) as work:
         failures = queries.lease_collection(work, booking_id, work.wall + LEASE)
@@ -57,7 +59,7 @@ def collect_one(
             return False
         missing = Window(since, end)
         backend = backend_of(work, cluster_id)
-        step = _step(missing.start, max(now, work.wall))
+        step = _step(missing.start, max(now, work.wall), fine_for)
     try:
         answer = backend.usage(Ref(name), missing.start, missing.end, step)
     except BackendError as error:
@@ -81,10 +83,10 @@ def collect_one(
     return reached > missing.start
 
 
-def _step(since: datetime, latest: datetime) -> int:
+def _step(since: datetime, latest: datetime, fine_for: timedelta) -> int:
     """Seconds of a measurement: fine, or coarse for what would be thinned at once. A history that is stepped through
     on the product clock is old by the wall clock."""
-    return COARSE if since < latest - actions.FINE_FOR else FINE
+    return COARSE if since < latest - fine_for else FINE
 
 
 def _schedule(work: Work, booking_id: UUID, end: datetime, reached: datetime, now: datetime) -> None:
