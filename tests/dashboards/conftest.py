@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -12,6 +13,7 @@ import psycopg
 import pytest
 
 from app import rounds
+from app.bookings.lifecycle import Pace
 from app.inventory import actions, queries, reconcile
 from app.kernel.actor import SYSTEM, Actor
 from app.pricing.actions import publish_version
@@ -22,6 +24,7 @@ START = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
 NODES = "name,kind,gpus,rack,leaf\n" + "".join(
     f"n{i:02d},h100-sxm-80gb,8,{'r1' if i < 3 else 'r2'},l1\n" for i in range(6)
 )
+_HASTE = rounds.Haste(Pace(every=timedelta(hours=1)), frozenset({"reconcile.look", "reconcile.usage"}))
 FINANCE = Actor(account_id=None, name="Fritz Finance", platform_roles=frozenset({"finance"}))
 
 
@@ -53,12 +56,12 @@ class Company:
 
     def go_to(self, at: datetime) -> None:
         """Move the clock there by steps, doing what falls due on the way."""
-        rounds.do_all(self.plumbing)
+        rounds.do_all(self.plumbing, _HASTE)
         while (following := rounds.next_instant(self.plumbing)) is not None and following <= at:
             self.set_clock(following)
-            rounds.do_all(self.plumbing)
+            rounds.do_all(self.plumbing, _HASTE)
         self.set_clock(at)
-        rounds.do_all(self.plumbing)
+        rounds.do_all(self.plumbing, replace(_HASTE, without=frozenset({"reconcile.usage"})))
 
     def person(self, tenant: str, role: str = "member") -> Any:
         """An account of a tenant, by role."""
