@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from alembic import context
 from sqlalchemy import create_engine, text
 from sqlmodel import SQLModel
 
+from alembic import context
 from app.plumbing.tables import import_tables
 
 import_tables()

@@ -189,9 +189,7 @@ def make_world(
     backend: dict[str, Any] | None = None, prices: dict[str, Decimal] | None = None,
 ) -> World:  # fmt: skip
     """Build it. The clock stands still at `at`."""
-    settings = load_settings(
-        environment="test", data=folder, database_url=database.app_url, redis_url=valkey_url
-    )
+    settings = load_settings(environment="test", data=folder, database_url=database.app_url, redis_url=valkey_url)
     plumbing = make_plumbing(settings, queue=NoQueue())
     world = World(plumbing, database.owner_url, "sim")
     world.set_clock(at)

@@ -16,7 +16,8 @@ from psycopg.errors import ExclusionViolation
 from app.bookings import alternatives, due, offers, queries, rules
 from app.bookings.capacity import FOREVER, instant
 from app.bookings.facts import Booking, Held, PriceSegment, Project
-from app.bookings.lifecycle import BookingView, Event, IllegalMove, Pace, State, cancel_event, follow, leave, tick
+from app.bookings.lifecycle import BookingView, Event, IllegalMove, Pace, State, cancel_event, leave, tick
+from app.bookings.moves import write_changes
 from app.bookings.offers import Desk, Offer, Quote
 from app.bookings.placement import NoPlace, Part, free_until, place
 from app.bookings.schemas import Ask
@@ -129,7 +130,9 @@ def _confirm(desk: Desk, queue: Queue, ask: Ask, offer: Offer, booking_id: UUID)
     if ask.digest is not None:
         current = offers.digest_of(ask, offer, offers.TERMS)
         if current != ask.digest:
-            raise Conflict("quote_changed", "The quote has changed since it was shown. Look at the new one and confirm it.")
+            raise Conflict(
+                "quote_changed", "The quote has changed since it was shown. Look at the new one and confirm it."
+            )
     asked = pieces(offer.segments, desk.zone, ask.shape.total)
     reasons, _ = offers.quota_of(locked, scopes, asked, offer.window, now)
     if reasons:
@@ -291,18 +294,17 @@ def cancel(
         view, state = _caught_up(work, booking, now)
         event = cancel_event(view)
         if state is State.ACTIVE:
-            raise Conflict("too_late_to_cancel", f"{booking.label} is active. Release it instead: it is charged until then.")
+            raise Conflict(
+                "too_late_to_cancel", f"{booking.label} is active. Release it instead: it is charged until then."
+            )
         try:
             changes = leave(view, event, now, "")
         except IllegalMove:
             raise _not_in_state(booking, state, "cancelled") from None
-        queries.apply_changes(work, booking.id, state, changes, actor, now)
-        quotas.give_back(work, booking.id, booking.starts_at)
+        write_changes(work, booking, view, changes, actor, now)
         allocation = queries.allocation_of(work, booking.id)
         assert allocation is not None
         if event is Event.CANCEL:
-            queries.free_holds(work, booking.id, now)
-            queries.close_allocation(work, allocation.id)
             due.forget(work, allocation.id)
         else:
             _look_now(work, queue, booking, allocation.id, now)
@@ -324,8 +326,7 @@ def release(
             changes = leave(view, Event.RELEASE, now, "")
         except IllegalMove:
             raise _not_in_state(booking, state, "released") from None
-        queries.apply_changes(work, booking.id, state, changes, actor, now)
-        quotas.give_back(work, booking.id, now)
+        write_changes(work, booking, view, changes, actor, now)
         allocation = queries.allocation_of(work, booking.id)
         assert allocation is not None
         _look_now(work, queue, booking, allocation.id, now)
@@ -345,7 +346,9 @@ class Extension:
     effects: tuple[QuotaEffect, ...]
 
 
-def quote_extension(work: Work, actor: Actor, booking_id: UUID, by: timedelta | None, end: datetime | None) -> Extension:
+def quote_extension(
+    work: Work, actor: Actor, booking_id: UUID, by: timedelta | None, end: datetime | None
+) -> Extension:
     """What an extension would cost, without making it. Raises Refused with the reasons."""
     booking = see(work, actor, booking_id)
     desk = Desk(work, actor, _project_of(work, booking), work.product_now())
@@ -389,7 +392,10 @@ def extend(
     queries.extend_booking(work, booking_id, plan.end, plan.total.amount, plan.segments)
     asked = pieces((Segment(s.window, s.price_id, s.per_hour) for s in plan.segments), desk.zone, locked.units)
     quotas.commit_pieces(work, project.tenant_id, scopes, asked, booking_id)
-    changes = {"end": [rules.iso(locked.ends_at), rules.iso(plan.end)], "quoted": [str(locked.quoted), str(plan.total.amount)]}
+    changes = {
+        "end": [rules.iso(locked.ends_at), rules.iso(plan.end)],
+        "quoted": [str(locked.quoted), str(plan.total.amount)],
+    }
     queries.note(work, booking_id, "extend", state, state, actor, desk.now, "", changes)
     queries.want_more(work, booking_id)
     inventory.raise_version(work, [pool.id])
@@ -522,8 +528,8 @@ def _caught_up(work: Work, booking: Booking, now: datetime) -> tuple[BookingView
     view = queries.view_of(work, booking, held, allocation)
     pace = pace_of(_pool_of(work, booking))
     changes = tick(view, now, pace)
-    state = queries.apply_changes(work, booking.id, view.state, changes, SYSTEM, now)
-    return follow(view, changes), state
+    view = write_changes(work, booking, view, changes, SYSTEM, now)
+    return view, view.state
 
 
 def pace_of(pool: Pool) -> Pace:
@@ -538,7 +544,9 @@ def _look_now(work: Work, queue: Queue, booking: Booking, allocation_id: UUID, n
 
 def _allow(actor: Actor, booking: Booking) -> None:
     if not may_change(actor, booking):
-        raise Forbidden("role_missing", f"{booking.label} is {booking.booked_by}'s. A lead of the project may change it.")
+        raise Forbidden(
+            "role_missing", f"{booking.label} is {booking.booked_by}'s. A lead of the project may change it."
+        )
 
 
 def _check_version(booking: Booking, version: int | None) -> None:

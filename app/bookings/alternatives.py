@@ -75,11 +75,12 @@ def _mended(desk: Desk, ask: Ask, pool: Pool) -> tuple[Ask, str]:
     length = min(max(rules.snap_up(ask.length, policy.grid), policy.min_length), policy.max_length)
     change = "length" if length != ask.length else ""
     start = ask.start
-    if start is not None:
-        if rules.check_start(start, policy, desk.now) or rules.check_horizon(start + length, policy, desk.now):
-            snapped = rules.snap_instant(max(start, desk.now + policy.lead), policy.grid)
-            start = None if snapped + length > desk.now + policy.horizon else snapped
-            change = change or "time"
+    if start is not None and (
+        rules.check_start(start, policy, desk.now) or rules.check_horizon(start + length, policy, desk.now)
+    ):
+        snapped = rules.snap_instant(max(start, desk.now + policy.lead), policy.grid)
+        start = None if snapped + length > desk.now + policy.horizon else snapped
+        change = change or "time"
     return replace(ask, start=start, length=length), change
 
 
@@ -117,7 +118,12 @@ def _shorter(desk: Desk, ask: Ask, pools: list[Pool]) -> Iterator[Ask]:
 def _shapes(shape: Shape, pools: list[Pool]) -> Iterator[Shape]:
     """The same number of units, laid out otherwise."""
     total = shape.total
-    wider = {"node": ("nvlink", "leaf", "rack", None), "nvlink": ("leaf", "rack", None), "leaf": ("rack", None), "rack": (None,)}
+    wider = {
+        "node": ("nvlink", "leaf", "rack", None),
+        "nvlink": ("leaf", "rack", None),
+        "leaf": ("rack", None),
+        "rack": (None,),
+    }
     if shape.nodes is None:
         for nodes in (2, 4, 8):
             if shape.within == "node" and total % nodes == 0 and total // nodes >= 1:
@@ -140,7 +146,9 @@ def _as_many_as_fit(desk: Desk, ask: Ask, pools: list[Pool]) -> Iterator[Shape]:
         window = Window(start, start + ask.length)
         capacity = inventory.capacity_of(desk.work, [pool])[pool.id]
         gap = int(pool.policy.gap.total_seconds())
-        found = place(offers.with_holds(desk.work, capacity, Window(start, window.end + pool.policy.gap)), ask.shape, window, gap)
+        found = place(
+            offers.with_holds(desk.work, capacity, Window(start, window.end + pool.policy.gap)), ask.shape, window, gap
+        )
         if not isinstance(found, NoPlace):
             continue
         free = found.free
@@ -173,7 +181,11 @@ def _fewer(shape: Shape) -> Iterator[Shape]:
 def _price(desk: Desk, ask: Ask, kind: str) -> tuple[bool, Decimal, str]:
     """What the length would cost in another kind from now: the nearest in price comes first."""
     segments = desk.segments(kind, Window(ask.start or desk.now, (ask.start or desk.now) + ask.length))
-    return (segments is None, cost(segments, ask.shape.total, desk.project.currency).amount if segments else Decimal(0), kind)
+    return (
+        segments is None,
+        cost(segments, ask.shape.total, desk.project.currency).amount if segments else Decimal(0),
+        kind,
+    )
 
 
 def _possible(desk: Desk, ask: Ask) -> Offer | None:

@@ -75,7 +75,9 @@ def list_bookings(
     seen = _projects(work, actor, project)
     wrong = [s for s in state or () if s not in _STATES]
     if wrong:
-        reason = Reason("unknown_state", f"There is no state {wrong[0]!r}. States: {', '.join(_STATES)}.", field="state")
+        reason = Reason(
+            "unknown_state", f"There is no state {wrong[0]!r}. States: {', '.join(_STATES)}.", field="state"
+        )
         raise Invalid("invalid", reason.message, (reason,))
     window = None
     if start is not None or end is not None:
@@ -145,9 +147,7 @@ def extend(
             "quota": [e.as_json() for e in plan.effects],
         }
     made = _key(key, request, body.model_dump(mode="json"))
-    extended = actions.extend(
-        work, parts.queue, actor, booking.id, body.duration, body.end, made, _version(if_match)
-    )
+    extended = actions.extend(work, parts.queue, actor, booking.id, body.duration, body.end, made, _version(if_match))
     return _answer(work, response, extended)
 
 

@@ -30,9 +30,7 @@ def claim(work: Work, cluster_id: int, now: datetime, seconds: int) -> Lease | N
     None when nothing is due, two calls are in flight already, or another worker is claiming for this cluster.
     The order of statements matters: a count inside the claim would be older than others' commits.
     """
-    locked = work.pg.execute(
-        "SELECT FROM clusters WHERE id = %s FOR NO KEY UPDATE SKIP LOCKED", [cluster_id]
-    ).rowcount
+    locked = work.pg.execute("SELECT FROM clusters WHERE id = %s FOR NO KEY UPDATE SKIP LOCKED", [cluster_id]).rowcount
     if not locked:
         return None
     values = {"cluster": cluster_id, "now": now, "token": new_id(), "seconds": seconds}
@@ -126,12 +124,11 @@ def is_open(work: Work, cluster_id: int, now: datetime) -> bool:
 def put_off(work: Work, cluster_id: int, failures: int, until: datetime, why: str) -> None:
     """Open the breaker of a cluster that did not answer: nobody asks it before `until`."""
     work.pg.execute(
-        "UPDATE clusters SET failures = %s, retry_at = %s, last_error = %s WHERE id = %s", [failures, until, why, cluster_id]
+        "UPDATE clusters SET failures = %s, retry_at = %s, last_error = %s WHERE id = %s",
+        [failures, until, why, cluster_id],
     )
 
 
 def close_breaker(work: Work, cluster_id: int) -> None:
     """The cluster answered."""
-    work.pg.execute(
-        "UPDATE clusters SET failures = 0, last_error = NULL WHERE id = %s AND failures > 0", [cluster_id]
-    )
+    work.pg.execute("UPDATE clusters SET failures = 0, last_error = NULL WHERE id = %s AND failures > 0", [cluster_id])

@@ -142,9 +142,7 @@ def snapshot(work: Work, capacity: PoolCapacity) -> tuple[PoolSnapshot, str, lis
     """A pool without holds, the positions of its units as a multirange, its node ids: kept while the capacity stands."""
     kept = _STATIC.get(capacity)
     if kept is None:
-        nodes = [
-            NodeUnits(n.node_id, tuple(n.units), n.offered, n.rack, n.leaf, n.nvlink) for n in capacity.nodes
-        ]
+        nodes = [NodeUnits(n.node_id, tuple(n.units), n.offered, n.rack, n.leaf, n.nvlink) for n in capacity.nodes]
         pool = PoolSnapshot.of(
             capacity.pool_id, capacity.cluster_id, capacity.kind, nodes, Busy.of_rows(capacity.taken)
         )
@@ -199,7 +197,14 @@ def _exact(desk: Desk, ask: Ask, pools, capacities) -> Iterator[Offer | tuple[Po
             reasons.append(rules.no_price(pool.kind, desk.project.price_group))
         priced.append((pool, window, segments, reasons))
     costs = {p.id: cost(s, ask.shape.total, desk.project.currency) for p, _, s, _ in priced if s is not None}
-    priced.sort(key=lambda row: (row[0].id not in costs, costs[row[0].id].amount if row[0].id in costs else 0, row[0].kind, row[0].id))
+    priced.sort(
+        key=lambda row: (
+            row[0].id not in costs,
+            costs[row[0].id].amount if row[0].id in costs else 0,
+            row[0].kind,
+            row[0].id,
+        )
+    )
     for pool, window, segments, reasons in priced:
         held = with_holds(desk.work, capacities[pool.id], _blocked(window, pool))
         found = place(held, ask.shape, window, _gap(pool))
@@ -244,7 +249,13 @@ def _soonest(desk: Desk, ask: Ask, pools, capacities) -> Iterator[Offer | tuple[
 
 
 def soonest(
-    ready: Prepared, shape: Shape, length: timedelta, not_before: datetime, until: datetime, gap: int, grid: Grid | None = None
+    ready: Prepared,
+    shape: Shape,
+    length: timedelta,
+    not_before: datetime,
+    until: datetime,
+    gap: int,
+    grid: Grid | None = None,
 ) -> datetime | None:
     """The earliest start that fits and ends by `until`."""
     return earliest(ready, shape, int(length.total_seconds()), not_before, until, gap, grid)
@@ -282,7 +293,9 @@ def digest_of(ask: Ask, offer: Offer, terms: tuple[str, ...] = ()) -> str:
             "shape": [ask.shape.units, ask.shape.nodes, ask.shape.per_node, ask.shape.within],
             "length": offer.window.seconds,
             "start": "now" if offer.starts_now else epoch(offer.window.start),
-            "prices": [[(s.window.start - offer.window.start).total_seconds(), str(s.per_hour)] for s in offer.segments],
+            "prices": [
+                [(s.window.start - offer.window.start).total_seconds(), str(s.per_hour)] for s in offer.segments
+            ],
             "amount": str(offer.cost.amount),
             "currency": offer.cost.currency,
             "terms": list(terms),
@@ -309,5 +322,3 @@ def _gap(pool: Pool) -> int:
 
 def _blocked(window: Window, pool: Pool) -> Window:
     return Window(window.start, window.end + pool.policy.gap)
-
-

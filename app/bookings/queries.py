@@ -295,7 +295,9 @@ def list_bookings(
         where.append("b.account_id = %s")
         values.append(account_id)
     if text:
-        where.append("(b.name ILIKE %s OR 'B-' || b.number = upper(%s) OR b.reference ILIKE %s OR b.booked_by ILIKE %s)")
+        where.append(
+            "(b.name ILIKE %s OR 'B-' || b.number = upper(%s) OR b.reference ILIKE %s OR b.booked_by ILIKE %s)"
+        )
         like = "%" + text.replace("\\", "\\\\").replace("%", r"\%").replace("_", r"\_") + "%"
         values += [like, text, like, like]
     if window is not None:
@@ -311,9 +313,7 @@ def list_bookings(
     ).fetchall()
 
 
-def count_by_state(
-    work: Work, *, projects: Sequence[UUID] | None, account_id: UUID | None = None
-) -> dict[str, int]:
+def count_by_state(work: Work, *, projects: Sequence[UUID] | None, account_id: UUID | None = None) -> dict[str, int]:
     """How many bookings are in each state. `projects` None: every project of the tenant."""
     rows = work.pg.execute(
         """SELECT state, count(*) FROM bookings WHERE tenant_id = berth_tenant()
@@ -594,15 +594,11 @@ def extend_booking(
         )
 
 
-def close_allocation(work: Work, allocation_id: UUID) -> None:
-    """Known and final: whatever a cluster still has of it is a stray."""
-    work.pg.execute("UPDATE allocations SET gone = true WHERE id = %s", [allocation_id])
-
-
 def close_allocation_of(work: Work, booking_id: UUID) -> None:
-    """The same for the allocation that serves a booking."""
+    """The allocation of a booking is known and final: whatever a cluster still has of it is a stray."""
     work.pg.execute(
-        "UPDATE allocations SET gone = true WHERE id IN (SELECT allocation_id FROM holds WHERE booking_id = %s)", [booking_id]
+        "UPDATE allocations SET gone = true WHERE id IN (SELECT allocation_id FROM holds WHERE booking_id = %s)",
+        [booking_id],
     )
 
 
@@ -660,9 +656,7 @@ def record_refusal(
 
 def set_first_used(work: Work, booking_id: UUID, at: datetime) -> None:
     """When a workload first held a unit, as usage tells; the earliest word counts."""
-    work.pg.execute(
-        "UPDATE bookings SET first_used_at = least(first_used_at, %s) WHERE id = %s", [at, booking_id]
-    )
+    work.pg.execute("UPDATE bookings SET first_used_at = least(first_used_at, %s) WHERE id = %s", [at, booking_id])
 
 
 def _one(work: Work, shape: type, sql: str, values: Sequence[Any]) -> Any:

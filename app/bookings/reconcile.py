@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Literal
 from uuid import UUID
 
@@ -17,30 +17,15 @@ from app.bookings import due, queries
 from app.bookings.due import Lease
 from app.bookings.evidence import apply_failure, apply_observation
 from app.bookings.facts import Allocation, Booking, Held
-from app.bookings.lifecycle import (
-    FINAL,
-    BookingView,
-    Change,
-    Condition,
-    Event,
-    Move,
-    Outage,
-    Pace,
-    Raise,
-    Seen,
-    follow,
-    next_step,
-    tick,
-)
+from app.bookings.lifecycle import FINAL, Outage, Pace, Seen, next_step, tick
+from app.bookings.moves import write_changes
 from app.inventory import queries as inventory
 from app.inventory.connections import ask, backend_of
 from app.inventory.facts import Cluster
 from app.kernel.actor import SYSTEM
-from app.plumbing import outbox
 from app.plumbing.db import Work
 from app.plumbing.log import get_log
 from app.plumbing.runtime import Plumbing
-from app.quotas import queries as quotas
 
 log = get_log("reconcile")
 
@@ -100,7 +85,7 @@ def _claim(plumbing: Plumbing, cluster: Cluster, seconds: int, pace: Pace | None
         rhythm = _pace(work, booking, pace)
         view = queries.view_of(work, booking, held, allocation)
         changes = tick(view, now, rhythm)
-        view = _write(work, booking, view, changes, now)
+        view = write_changes(work, booking, view, changes, SYSTEM, now)
         step = next_step(view, now, rhythm)
         if step.call is None or view.state in FINAL:
             due.give_back(work, lease, step.next_at)
@@ -128,7 +113,14 @@ def _ask(plumbing: Plumbing, cluster: Cluster, backend: Backend, job: _Job, pace
             answer = ask(backend, lambda: backend.observe(job.ref))
     except BackendError as error:
         answer = error
-        log.warning("call failed", cluster=cluster.name, call=job.call, object=job.ref.name, kind=error.kind, error=error.sentence)
+        log.warning(
+            "call failed",
+            cluster=cluster.name,
+            call=job.call,
+            object=job.ref.name,
+            kind=error.kind,
+            error=error.sentence,
+        )
     with plumbing.database.work(job.lease.tenant_id) as work:
         _apply(work, cluster, job, answer, pace)
     if isinstance(answer, BackendError) and answer.counts_against_cluster:
@@ -152,14 +144,15 @@ def _apply(work: Work, cluster: Cluster, job: _Job, answer: Observation | Backen
     if isinstance(answer, BackendError):
         queries.store_failure(work, allocation.id, str(answer))
         view = replace(view, failures=view.failures + 1)
-        changes = apply_failure(view, answer.sentence, answer.kind not in _INDEFINITE, now, rhythm)
+        refused = job.call == "ensure" and answer.kind not in _INDEFINITE
+        changes = apply_failure(view, answer.sentence, refused, now, rhythm)
     else:
         ensured = job.wanted if job.call == "ensure" else allocation.ensured
         seen = _seen(answer, job.first_gpus)
         queries.store_seen(work, allocation.id, ensured, answer, now)
         view = replace(view, failures=0, ensured=ensured, seen=seen)
         changes = apply_observation(view, seen, now, rhythm)
-    view = _write(work, booking, view, changes, now)
+    view = write_changes(work, booking, view, changes, SYSTEM, now)
     due.give_back(work, job.lease, next_step(view, now, rhythm).next_at)
 
 
@@ -176,40 +169,6 @@ def _lock(work: Work, lease: Lease) -> tuple[Booking, tuple[Held, ...], Allocati
     allocation = queries.allocation_of(work, booking.id)
     assert allocation is not None
     return booking, held, allocation
-
-
-def _write(
-    work: Work, booking: Booking, view: BookingView, changes: Iterable[Change], now: datetime
-) -> BookingView:
-    """Write changes and everything that follows from them: pins, freed units, quota given back, notices."""
-    changes = tuple(changes)
-    queries.apply_changes(work, booking.id, view.state, changes, SYSTEM, now)
-    for change in changes:
-        match change:
-            case Move(Event.BEGIN):
-                queries.pin_holds(work, booking.id)
-            case Move(Event.PROVIDE, at):
-                if at > booking.starts_at:  # time that was not provided is neither charged nor counted
-                    quotas.give_back_until(work, booking.id, at)
-                _tell(work, booking, "booking_active", now)
-            case Move(Event.GIVE_UP, _, why):
-                quotas.give_back(work, booking.id, booking.starts_at)
-                _tell(work, booking, "booking_not_provided", now, why=why)
-            case Move(Event.FAIL | Event.NO_SHOW, at):
-                quotas.give_back(work, booking.id, at)
-            case Move(Event.EMPTIED, at):
-                queries.free_holds(work, booking.id, at)
-                queries.close_allocation_of(work, booking.id)
-                _tell(work, booking, "booking_ended", now)
-            case Raise(Condition.DEGRADED | Condition.LATE | Condition.BLOCKED as condition, _, why):
-                if condition not in view.conditions:
-                    _tell(work, booking, f"booking_{condition}", now, why=why)
-    return follow(view, changes)
-
-
-def _tell(work: Work, booking: Booking, kind: str, now: datetime, **more: str) -> None:
-    if booking.account_id is not None:
-        outbox.tell(work, kind, now, booking.account_id, booking.id, number=booking.number, name=booking.name, **more)
 
 
 def _order(work: Work, booking: Booking, held: Iterable[Held], allocation: Allocation) -> Order:

@@ -155,11 +155,19 @@ def no_place(why: NoPlace, kind: str, cluster: str) -> Reason:
         room = why.installed
         if shape.units is not None:
             most = room.domain_units if shape.within else room.units
-            where = f"The largest {level} of {cluster} has {most} {kind}" if shape.within else f"{cluster} has {most} {kind}"
+            where = (
+                f"The largest {level} of {cluster} has {most} {kind}"
+                if shape.within
+                else f"{cluster} has {most} {kind}"
+            )
             code, text = "too_many_units", f"{where} in all."
         elif room.largest_node < (shape.per_node or 0):
             level = "node"
-            code, most, text = "node_too_small", room.largest_node, f"The largest {kind} node of {cluster} has {room.largest_node} units."
+            code, most, text = (
+                "node_too_small",
+                room.largest_node,
+                f"The largest {kind} node of {cluster} has {room.largest_node} units.",
+            )
         else:
             most, code = room.domain_nodes, "domain_too_small"
             text = f"A {level} of {cluster} has {most} such nodes."
@@ -177,14 +185,22 @@ def no_place(why: NoPlace, kind: str, cluster: str) -> Reason:
         )
     free = why.free
     if shape.units is not None and shape.within:
-        fact, limit = f"The most that one {level} has free is {free.domain_units}.", f"{free.domain_units} units in one {level}"
+        fact, limit = (
+            f"The most that one {level} has free is {free.domain_units}.",
+            f"{free.domain_units} units in one {level}",
+        )
     elif shape.units is not None:
         fact, limit = f"{free.units} are free for all of that time.", f"{free.units} units"
     else:
         where = f" in one {level}" if shape.within else ""
-        fact, limit = f"{free.domain_nodes} such nodes are free{where} for all of that time.", f"{free.domain_nodes} nodes"
+        fact, limit = (
+            f"{free.domain_nodes} such nodes are free{where} for all of that time.",
+            f"{free.domain_nodes} nodes",
+        )
     if why.bookkeeping:
-        fact += " Enough are free at every moment, but not the same ones throughout, and what holds them cannot be moved."
+        fact += (
+            " Enough are free at every moment, but not the same ones throughout, and what holds them cannot be moved."
+        )
     ill = why.installed.units - why.offered.units
     if ill:
         fact += f" {ill} units are out of service."
@@ -207,8 +223,14 @@ def no_price(kind: str, group: str) -> Reason:
 def unknown(what: str, name: str, known: Sequence[str], field: str) -> Reason:
     """A name that is not there, with the nearest ones that are."""
     near = get_close_matches(name, known, 3, 0.5)
-    fix = f"Did you mean {' or '.join(near)}?" if near else (f"Known: {', '.join(sorted(known)[:12])}." if known else None)
-    return Reason(f"unknown_{what}", f"There is no {what} named {name!r} that you may use.", None, name, fix, field, True)
+    fix = (
+        f"Did you mean {' or '.join(near)}?"
+        if near
+        else (f"Known: {', '.join(sorted(known)[:12])}." if known else None)
+    )
+    return Reason(
+        f"unknown_{what}", f"There is no {what} named {name!r} that you may use.", None, name, fix, field, True
+    )
 
 
 def snap_up(length: timedelta, grid: timedelta) -> timedelta:
@@ -222,7 +244,9 @@ def snap_instant(instant: datetime, grid: timedelta) -> datetime:
     return datetime.fromtimestamp(-(-int(instant.timestamp()) // step) * step, UTC)
 
 
-def energy_kwh(units: int, hours: Decimal, tdp_watts: int | None, node_kw: Decimal | None, units_per_node: int) -> Decimal | None:
+def energy_kwh(
+    units: int, hours: Decimal, tdp_watts: int | None, node_kw: Decimal | None, units_per_node: int
+) -> Decimal | None:
     """At most so much in the rack: a unit's share of its node's power, or its own, over the time. None: not known."""
     if node_kw is not None:
         watts = Decimal(node_kw) * 1000 / units_per_node

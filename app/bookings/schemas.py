@@ -209,7 +209,11 @@ class Ask:
 
     def to_post(self) -> dict[str, Any]:
         """The request as it would be posted: what alternatives and quotes carry."""
-        shape = {"units": self.shape.units} if self.shape.units else {"nodes": self.shape.nodes, "per_node": self.shape.per_node}
+        shape = (
+            {"units": self.shape.units}
+            if self.shape.units
+            else {"nodes": self.shape.nodes, "per_node": self.shape.per_node}
+        )
         body: dict[str, Any] = {
             "project": self.project,
             "name": self.name,

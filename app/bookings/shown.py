@@ -35,6 +35,7 @@ from app.web.views.parts import Meter, Money, PricePart
 
 _ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:Z|\+00:00)")
 _MOST_NAMES = 12
+_NO_BREAK = "\N{NO-BREAK SPACE}"
 _SECOND = timedelta(seconds=1)
 _WITHIN = {
     "node": "in one node",
@@ -61,8 +62,11 @@ class Speech:
         return text
 
     def reason(self, reason: Reason) -> views.ReasonView:
-        """A reason: its first sentence is the title, the others and what helps follow."""
-        title, _, rest = self.say(reason.message).partition(". ")
+        """A reason: its first sentence (up to a colon) is the title, the others and what helps follow."""
+        first, _, rest = self.say(reason.message).partition(". ")
+        title, colon, detail = first.partition(": ")
+        if colon:
+            rest = f"{words.first_upper(detail)}{'.' if rest else ''} {rest}".strip()
         helps = " ".join(part for part in (rest, self.say(reason.fix or "")) if part)
         return views.ReasonView(
             reason.code, title.rstrip("."), helps, self.say(reason.asked or ""), self.say(reason.limit or "")
@@ -235,7 +239,7 @@ def alternative_view(
     kind = speech.names[offer.pool.kind]
     differs, same = _compared(asked, ask, offer.window, offer.pool, speech)
     return views.AlternativeView(
-        title=f"{shape_words(ask.shape, kind)} for {rules.length_text(ask.length)}",
+        title=f"{shape_words(ask.shape, kind)} for {rules.length_text(ask.length).replace(' ', _NO_BREAK)}",
         change=_CHANGES.get(it.kind_of_change, "Otherwise"),
         start=offer.window.start,
         end=offer.window.end,
@@ -283,7 +287,8 @@ def _compared(
     if ask.shape == asked.shape:
         same.append("size")
     else:
-        differs.append(f"{_plain_shape(ask.shape)} instead of {_plain_shape(asked.shape)}")
+        closeness = ask.shape.within != asked.shape.within
+        differs.append(f"{_size(ask.shape, closeness)} instead of {_size(asked.shape, closeness)}")
     if ask.length == asked.length:
         same.append("length")
     else:
@@ -304,11 +309,11 @@ def _compared(
     return tuple(differs), (said,) if said else ()
 
 
-def _plain_shape(shape: Shape) -> str:
+def _size(shape: Shape, closeness: bool) -> str:
     text = words.count(shape.total, "unit")
     if shape.nodes is not None:
         text = f"{words.count(shape.nodes, 'node')} × {shape.per_node}"
-    return f"{text} {_WITHIN[shape.within]}" if shape.within else text
+    return f"{text} {_WITHIN.get(shape.within or '', 'anywhere')}" if closeness else text
 
 
 def _would_cost(work: Work, actor: Actor, ask: Ask) -> Cost | None:

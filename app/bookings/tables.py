@@ -293,5 +293,3 @@ class HistoryRow(SQLModel, table=True):
     after: str = _text()
     why: str = _text()
     changes: dict[str, Any] | None = Field(sa_column=Column(JSONB))
-
-

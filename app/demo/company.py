@@ -194,9 +194,7 @@ def _company(work: Work, company: Company) -> None:
     admin = Actor(None, "Set-up", tenant_id, frozenset({"admin"}), frozenset({"operator"}))
     for team in company.teams:
         if account_queries.project_by_slug(work, team.slug) is None:
-            made = accounts.create_project(
-                work, SYSTEM, slug=team.slug, name=team.name, cost_centre=team.cost_centre
-            )
+            made = accounts.create_project(work, SYSTEM, slug=team.slug, name=team.name, cost_centre=team.cost_centre)
             quotas.set_limit(work, admin, project_id=made.id, units=team.units, hours=team.hours)
             quotas.set_limit(work, admin, project_id=made.id, kind=H100, units=min(team.units, 96), hours=None)
 

@@ -64,7 +64,11 @@ def plan(began: datetime, ends: datetime) -> list[Deed]:
         day = (began + (ends - timedelta(hours=3) - began) * share).astimezone(zone)
         if chance.random() < 0.8:
             day = day.replace(hour=chance.randint(8, 18))
-        at = min(day, ends - timedelta(minutes=30)).astimezone(UTC).replace(minute=chance.randint(0, 59), second=chance.randint(0, 59), microsecond=0)
+        at = (
+            min(day, ends - timedelta(minutes=30))
+            .astimezone(UTC)
+            .replace(minute=chance.randint(0, 59), second=chance.randint(0, 59), microsecond=0)
+        )
         if not began < at < ends:
             at = began + (ends - began) * share
             at = at.replace(microsecond=0)
@@ -96,7 +100,13 @@ def plan(began: datetime, ends: datetime) -> list[Deed]:
             deeds.append(Deed(at + timedelta(minutes=chance.randint(5, 90)), "cancel", number, person))
         elif fate < 0.29:
             deeds.append(
-                Deed(at + timedelta(minutes=chance.randint(10, 50)), "extend", number, person, {"hours": chance.choice((1, 2, 4))})
+                Deed(
+                    at + timedelta(minutes=chance.randint(10, 50)),
+                    "extend",
+                    number,
+                    person,
+                    {"hours": chance.choice((1, 2, 4))},
+                )
             )
     deeds += _last_hours(ends)
     whole = [Deed(d.at.replace(microsecond=0), d.verb, d.number, d.person, d.words) for d in deeds]
@@ -106,12 +116,18 @@ def plan(began: datetime, ends: datetime) -> list[Deed]:
 def _last_hours(ends: datetime) -> list[Deed]:
     """What a visitor finds: bookings that run, some that come, one that was refused."""
     by_mail = {p.email: p for p in PEOPLE}
-    robin, mara, nora, ines = (by_mail[m] for m in ("robin@physics.example", "mara@physics.example", "nora@bio.example", "ines@bio.example"))
-    tomorrow = (ends + timedelta(days=1)).astimezone(ZoneInfo(company.ZONE)).replace(hour=9, minute=0, second=0, microsecond=0)
+    robin, mara, nora, ines = (
+        by_mail[m] for m in ("robin@physics.example", "mara@physics.example", "nora@bio.example", "ines@bio.example")
+    )
+    tomorrow = (
+        (ends + timedelta(days=1)).astimezone(ZoneInfo(company.ZONE)).replace(hour=9, minute=0, second=0, microsecond=0)
+    )
     ago = lambda minutes: ends - timedelta(minutes=minutes)  # noqa: E731
+
     def book(number: int, at: datetime, person: Person, **words: object) -> Deed:
         body = {"project": person.project, "start": "asap", **words}
         return Deed(at, "book", BOOKINGS + number, person, body)
+
     return [
         book(0, ago(170), robin, name="Tokamak surrogate, run 7", kind=H100, nodes=2, per_node=8, within="leaf", duration="PT24H"),
         book(1, ago(160), robin, name="Diagnostics notebook", kind=H200, units=4, within="node", duration="PT8H", workload="notebook"),
@@ -207,7 +223,7 @@ class History:
             (_hour(ends - timedelta(days=2)), lambda: alps.faults.node_ill("alps-0506", 5)),
         ]
 
-    def _backend(self, name: str):  # noqa: ANN202
+    def _backend(self, name: str):
         with self.plumbing.database.work() as work:
             cluster = inventory_queries.cluster_named(work, name)
         return backend_of(self.plumbing, cluster)

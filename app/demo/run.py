@@ -37,7 +37,9 @@ def run(settings: Settings) -> None:
         up.start_programs("backend", "tasks", "beat", *(() if fresh else ("web",)))
         up.wait_until_answering()
         people = tuple(Person(**words) for words in json.loads((folder / "people.json").read_text(encoding="utf-8")))
-        _write(folder / "demo.json", json.dumps({"url": settings.address, "people": [asdict(p) for p in people]}, indent=1))
+        _write(
+            folder / "demo.json", json.dumps({"url": settings.address, "people": [asdict(p) for p in people]}, indent=1)
+        )
         for line in introduce(settings.address, people):
             up.say(line)
         up.watch()

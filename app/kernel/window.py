@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 
@@ -45,7 +46,7 @@ class Window:
     def cut(self, instants: Iterable[datetime]) -> Iterator[Window]:
         """The pieces of this window between the given instants, in order; instants outside are ignored."""
         edges = [self.start, *sorted({i for i in instants if self.start < i < self.end}), self.end]
-        for start, end in zip(edges, edges[1:], strict=False):
+        for start, end in pairwise(edges):
             yield Window(start, end)
 
 

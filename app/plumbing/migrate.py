@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from alembic import command
 from alembic.config import Config
 from sqlalchemy import create_engine
 
+from alembic import command
 from app.plumbing.db import sqlalchemy_url
 
 _SCRIPTS = Path(__file__).resolve().parents[2] / "alembic"

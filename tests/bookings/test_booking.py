@@ -28,7 +28,8 @@ def codes(refused: pytest.ExceptionInfo[Refused]) -> set[str]:
 def test_a_booking_as_soon_as_possible_becomes_active_at_once_and_is_charged_what_was_quoted(world: World) -> None:
     quote = world.quote(units=8, within="node", duration="PT6H")
     booking = world.book(units=8, within="node", duration="PT6H", quote=quote.digest)
-    assert booking.state == "BOOKED" and booking.starts_at == START
+    assert booking.state == "BOOKED"
+    assert booking.starts_at == START
     assert booking.quoted == quote.offer.cost.amount == Decimal("115.20")
     world.settle()
     assert world.look(booking).state == "ACTIVE"
@@ -116,7 +117,8 @@ def test_every_reason_at_once_with_limit_and_asked(world: World) -> None:
     assert codes(refused) >= {"start_in_past", "too_long", "too_many_units", "quota_units", "quota_hours"}
     assert refused.value.status == 422
     for reason in refused.value.refusal.reasons:
-        assert reason.message and reason.asked
+        assert reason.message
+        assert reason.asked
 
 
 def test_each_alternative_can_be_booked_as_offered(world: World) -> None:

@@ -1,0 +1,66 @@
+"""Writes what lifecycle and evidence decided, with everything that follows from it, for verbs and reconciler alike.
+
+Pins holds when the cluster is asked, gives units and quota back, leaves notices. Decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from app.bookings import queries
+from app.bookings.facts import Booking
+from app.bookings.lifecycle import BookingView, Change, Condition, Event, Move, Raise, follow
+from app.kernel.actor import Actor
+from app.plumbing import outbox
+from app.plumbing.db import Work
+from app.quotas import queries as quotas
+
+
+def write_changes(
+    work: Work, booking: Booking, view: BookingView, changes: Iterable[Change], actor: Actor, now: datetime
+) -> BookingView:
+    """Write the changes in order; answers the view after them. Booking and holds are locked by the caller."""
+    changes = tuple(changes)
+    queries.apply_changes(work, booking.id, view.state, changes, actor, now)
+    for change in changes:
+        match change:
+            case Move(event, at, why):
+                _follow_up(work, booking, event, at, why, now)
+            case Raise(Condition.DEGRADED | Condition.LATE | Condition.BLOCKED as condition, _, why):
+                if condition not in view.conditions:
+                    _tell(work, booking, f"booking_{condition}", now, why=why)
+            case _:
+                pass
+    return follow(view, changes)
+
+
+def _follow_up(work: Work, booking: Booking, event: Event, at: datetime, why: str, now: datetime) -> None:
+    """What a move brings with it beside the state."""
+    match event:
+        case Event.BEGIN:
+            queries.pin_holds(work, booking.id)
+        case Event.PROVIDE:
+            if at > booking.starts_at:  # time that was not provided is neither charged nor counted
+                quotas.give_back_until(work, booking.id, at)
+            _tell(work, booking, "booking_active", now)
+        case Event.CANCEL:  # nothing was ever asked of a cluster: the units are free at once
+            quotas.give_back(work, booking.id, booking.starts_at)
+            queries.free_holds(work, booking.id, now)
+            queries.close_allocation_of(work, booking.id)
+        case Event.WITHDRAW | Event.RELEASE | Event.NO_SHOW | Event.FAIL:
+            quotas.give_back(work, booking.id, at if booking.provided_at is not None else booking.starts_at)
+        case Event.GIVE_UP:
+            quotas.give_back(work, booking.id, booking.starts_at)
+            _tell(work, booking, "booking_not_provided", now, why=why)
+        case Event.EMPTIED:
+            queries.free_holds(work, booking.id, at)
+            queries.close_allocation_of(work, booking.id)
+            _tell(work, booking, "booking_ended", now)
+        case _:
+            pass
+
+
+def _tell(work: Work, booking: Booking, kind: str, now: datetime, **more: str) -> None:
+    if booking.account_id is not None:
+        outbox.tell(work, kind, now, booking.account_id, booking.id, number=booking.number, name=booking.name, **more)
