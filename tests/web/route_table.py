@@ -1,0 +1,135 @@
+"""Who may open which route: every one of them, by name. `test_routes.py` walks the application and holds it to this.
+
+A route that is not here fails the tests. `may` names the people who are let in; what they get then (an answer, 404 for
+a thing that is not there, 409, 422) is for the room's own tests. `stranger` is what a lead of another tenant gets who
+asks for a thing of this one: None where the route names no tenant's thing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+PROJECT = frozenset({"viewer", "member", "lead"})
+TENANT = PROJECT | {"admin", "finance", "auditor"}
+PLATFORM = frozenset({"platform-operator", "platform-finance", "platform-auditor"})
+SIGNED_IN = TENANT | PLATFORM
+EVERYBODY = SIGNED_IN | {"nobody"}
+BOOKERS = frozenset({"member", "lead", "admin"})
+LEADERS = frozenset({"lead", "admin"})
+OPERATOR = frozenset({"platform-operator"})
+RUNS = OPERATOR | {"platform-auditor"}
+FINANCE = frozenset({"platform-finance"})
+MONEY = FINANCE | {"platform-auditor"}
+TENANT_MONEY = frozenset({"admin", "finance", "auditor"}) | MONEY
+CHECKS = PLATFORM | {"admin", "auditor"}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One route: who may, the scope that a token needs, what to send so that it gets as far as the use case."""
+
+    may: frozenset[str]
+    scope: str | None = "read"
+    stranger: int | None = None
+    json: Any = None
+    form: dict[str, str] = field(default_factory=dict)
+    query: dict[str, str] = field(default_factory=dict)
+
+
+ASK = {"project": "plasma", "name": "Run", "kind": "h100-sxm-80gb", "units": 1, "start": "asap", "duration": "PT1H"}
+ASK_FORM = {"project": "plasma", "name": "Run", "kind": "h100-sxm-80gb", "units": "1", "start": "asap", "hours": "1"}
+PRICES = {
+    "price_group": "standard",
+    "currency": "CHF",
+    "effective_at": "2030-01-01T00:00:00Z",
+    "note": "x",
+    "prices": {},
+}
+
+ROUTES: dict[tuple[str, str], Rule] = {
+    # the process itself
+    ("GET", "/healthz"): Rule(EVERYBODY, None),
+    ("GET", "/readyz"): Rule(EVERYBODY, None),
+    ("GET", "/metrics"): Rule(EVERYBODY, None),
+    ("GET", "/api/v1/openapi.json"): Rule(EVERYBODY, None),
+    # people
+    ("GET", "/api/v1/me"): Rule(SIGNED_IN),
+    ("GET", "/api/v1/projects"): Rule(TENANT),
+    ("GET", "/api/v1/tokens"): Rule(SIGNED_IN),
+    ("POST", "/api/v1/tokens"): Rule(SIGNED_IN, "admin", json={"label": "x", "scopes": ["read"], "days": 1}),
+    ("DELETE", "/api/v1/tokens/{token}"): Rule(SIGNED_IN, "admin"),
+    ("GET", "/sign-in"): Rule(EVERYBODY, None),
+    ("POST", "/sign-in"): Rule(EVERYBODY, None, form={"email": "nobody@example.test", "password": "wrong"}),
+    ("POST", "/sign-out"): Rule(EVERYBODY, None),
+    ("GET", "/oidc/start"): Rule(EVERYBODY, None),
+    ("GET", "/auth/callback"): Rule(EVERYBODY, None),
+    ("GET", "/scope"): Rule(SIGNED_IN),
+    ("POST", "/scope"): Rule(SIGNED_IN, stranger=404, form={"scope": "physics/plasma"}),
+    ("GET", "/me"): Rule(SIGNED_IN),
+    ("POST", "/me"): Rule(SIGNED_IN, form={"zone": "Europe/Zurich"}),
+    ("POST", "/me/tokens"): Rule(SIGNED_IN, form={"name": "x", "scope": "read", "days": "1"}),
+    ("POST", "/me/tokens/{token}/revoke"): Rule(SIGNED_IN),
+    ("POST", "/me/sessions/{session}/end"): Rule(SIGNED_IN),
+    ("GET", "/audit"): Rule(CHECKS),
+    ("GET", "/audit.csv"): Rule(CHECKS),
+    # inventory
+    ("GET", "/api/v1/nodes"): Rule(SIGNED_IN),
+    ("GET", "/api/v1/kinds"): Rule(SIGNED_IN),
+    ("GET", "/api/v1/clusters"): Rule(SIGNED_IN),
+    ("POST", "/api/v1/clusters"): Rule(OPERATOR, "manage", json={"name": "sim", "backend": "simulated", "config": {}}),
+    ("GET", "/api/v1/clusters/{name}"): Rule(SIGNED_IN),
+    ("POST", "/api/v1/clusters/{name}/nodes/import"): Rule(OPERATOR, "manage"),
+    ("POST", "/api/v1/clusters/{name}/nodes/define"): Rule(OPERATOR, "manage"),
+    ("POST", "/api/v1/clusters/{name}/look"): Rule(OPERATOR, "manage"),
+    ("PUT", "/api/v1/clusters/{name}/writes"): Rule(OPERATOR, "manage"),
+    ("PUT", "/api/v1/clusters/{name}/pools/{pool}/policy"): Rule(OPERATOR, "manage"),
+    ("GET", "/operator/inventory"): Rule(RUNS),
+    ("POST", "/operator/inventory/import"): Rule(OPERATOR),
+    ("GET", "/operator/inventory.csv"): Rule(RUNS),
+    ("GET", "/operator/clusters"): Rule(RUNS),
+    ("GET", "/operator/clusters/{name}/test"): Rule(RUNS),
+    ("POST", "/operator/clusters/{name}/test"): Rule(OPERATOR),
+    ("POST", "/operator/clusters/{name}/writes"): Rule(OPERATOR, form={"on": "yes"}),
+    # prices
+    ("GET", "/api/v1/prices"): Rule(SIGNED_IN),
+    ("POST", "/api/v1/prices"): Rule(FINANCE, "bill", json=PRICES),
+    ("GET", "/finance/prices"): Rule(MONEY),
+    ("POST", "/finance/prices"): Rule(FINANCE),
+    # bookings
+    ("POST", "/api/v1/quotes"): Rule(BOOKERS, "book", 422, json=ASK),
+    ("POST", "/api/v1/bookings"): Rule(BOOKERS, "book", 422, json=ASK),
+    ("GET", "/api/v1/bookings"): Rule(TENANT),
+    ("GET", "/api/v1/bookings/{booking_id}"): Rule(TENANT, stranger=404),
+    ("POST", "/api/v1/bookings/{booking_id}/cancel"): Rule(BOOKERS, "book", 404),
+    ("POST", "/api/v1/bookings/{booking_id}/release"): Rule(BOOKERS, "book", 404),
+    ("POST", "/api/v1/bookings/{booking_id}/extend"): Rule(BOOKERS, "book", 404, json={"duration": "PT1H"}),
+    ("GET", "/book"): Rule(BOOKERS),
+    ("POST", "/book/quote"): Rule(BOOKERS, form=ASK_FORM),
+    ("POST", "/book"): Rule(BOOKERS, form=ASK_FORM),
+    ("GET", "/bookings"): Rule(TENANT),
+    ("GET", "/bookings.csv"): Rule(TENANT),
+    ("GET", "/bookings/{number}"): Rule(TENANT, stranger=404),
+    ("GET", "/bookings/{number}/live"): Rule(TENANT, stranger=404, query={"seen": "BOOKED"}),
+    ("GET", "/bookings/{number}/effect"): Rule(TENANT, stranger=404, query={"verb": "extend", "by": "PT1H"}),
+    ("POST", "/bookings/{number}/cancel"): Rule(BOOKERS, stranger=404),
+    ("POST", "/bookings/{number}/release"): Rule(BOOKERS, stranger=404),
+    ("POST", "/bookings/{number}/extend"): Rule(BOOKERS, stranger=404, form={"by": "PT1H"}),
+    # money
+    ("GET", "/api/v1/statements"): Rule(TENANT_MONEY, query={"tenant": "physics"}),
+    ("GET", "/api/v1/statements/{period}"): Rule(TENANT_MONEY, query={"tenant": "physics"}),
+    ("GET", "/api/v1/statements/{period}/csv"): Rule(TENANT_MONEY, query={"tenant": "physics"}),
+    ("GET", "/api/v1/reports/{period}/csv"): Rule(TENANT_MONEY, query={"tenant": "physics"}),
+    ("GET", "/finance"): Rule(MONEY),
+    ("GET", "/finance/month/{period}"): Rule(MONEY),
+    ("GET", "/finance/{period}/report.csv"): Rule(MONEY),
+    ("GET", "/statements"): Rule(TENANT_MONEY),
+    ("GET", "/statements/{slug}/{period}"): Rule(TENANT_MONEY),
+    ("GET", "/statements/{slug}/{period}/lines.csv"): Rule(TENANT_MONEY),
+    # pages that join rooms
+    ("GET", "/"): Rule(SIGNED_IN),
+    ("GET", "/timeline"): Rule(SIGNED_IN),
+    ("GET", "/projects"): Rule(TENANT),
+    ("GET", "/projects/{slug}"): Rule(TENANT, stranger=404),
+    ("GET", "/projects/{slug}.csv"): Rule(TENANT, stranger=404),
+}
