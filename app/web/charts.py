@@ -10,8 +10,8 @@ from app.web.views.booking import Samples
 from app.web.views.project import Burn, DailySeries
 
 
-def units(samples: Samples, zone_name: str) -> dict[str, Any]:
-    """Series per unit for the four charts of a booking. Gaps stay null."""
+def units(samples: Samples, zone_name: str, live: bool) -> dict[str, Any]:
+    """Series per unit for the four charts of a booking. Gaps stay null; `live` when the newest sample is now's."""
     tz = zone(zone_name)
     stamps = [instant.astimezone(tz) for instant in samples.times]
     many_days = bool(stamps) and stamps[0].date() != stamps[-1].date()
@@ -28,6 +28,7 @@ def units(samples: Samples, zone_name: str) -> dict[str, Any]:
             }
             for s in samples.series
         ],
+        "live": live,
         "memory_gb": samples.memory_gb,
         "power_watt": samples.power_watt,
         "slows_down_c": samples.slows_down_c,

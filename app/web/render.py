@@ -86,6 +86,7 @@ def environment() -> Environment:
         burn_chart=charts.burn,
         daily_chart=charts.daily,
         heat_step=scale.heat_step,
+        fine=_fine,
         meter_bar=scale.meter_bar,
         meter_value=_meter_value,
         place=scale.place,
@@ -192,6 +193,11 @@ def _time_text(context: Context, instant: datetime) -> str:
 def _span_text(context: Context, start: datetime, end: datetime) -> str:
     """A window as plain text, without its length, for titles and labels."""
     return words.span(start, end, context["frame"].zone, context["frame"].now, with_length=False)
+
+
+def _fine(unit_seconds: int) -> int:
+    """Decimals for GPU-hours of one booking: two below ten hours, where one would hide what was used."""
+    return 2 if unit_seconds < 36_000 else 1
 
 
 def _initials(name: str) -> str:

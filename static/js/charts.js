@@ -113,11 +113,12 @@
       var last = d.series.map(function (s) { return s[key][d.times.length - 1]; }).filter(function (v) { return v != null; });
       var now = document.getElementById('now-' + key);
       if (now) {
-        now.textContent = !last.length ? 'not observed now'
-          : key === 'power' ? 'now ' + figure(last.reduce(function (a, b) { return a + b; }, 0) / 1000, 1) + ' kW in all'
-          : key === 'temperature' ? 'now up to ' + figure(Math.max.apply(null, last)) + ' °C'
-          : key === 'memory' ? 'now ' + figure(mean(last)) + ' of ' + figure(d.memory_gb) + ' GB'
-          : 'now ' + figure(mean(last)) + ' % on average';
+        var when = d.live ? 'now ' : 'at last ';
+        now.textContent = !last.length ? 'not observed'
+          : key === 'power' ? when + figure(last.reduce(function (a, b) { return a + b; }, 0) / 1000, 1) + ' kW in all'
+          : key === 'temperature' ? when + 'up to ' + figure(Math.max.apply(null, last)) + ' °C'
+          : key === 'memory' ? when + figure(mean(last)) + ' of ' + figure(d.memory_gb) + ' GB'
+          : when + figure(mean(last)) + ' % on average';
       }
       return option;
     },

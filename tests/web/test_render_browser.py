@@ -55,7 +55,7 @@ def test_the_quote_follows_the_form_and_a_refusal_is_shown_too(page: Any, base: 
     with page.expect_response(lambda r: r.url.endswith("/book/quote")) as answered:
         page.fill("#f-nodes", "12")
     assert answered.value.status == 409
-    page.wait_for_function("document.querySelector('#quote').innerText.includes('Not possible')")
+    page.locator("#quote", has_text="Not possible").wait_for()
     assert "12 nodes × 8" in page.inner_text("#quote")
     assert page.inner_text("#product") == "= 96 units"
     asked = answered.value.request.post_data
