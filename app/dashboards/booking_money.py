@@ -55,16 +55,18 @@ def figures(work: Work, booking: Booking, now: datetime) -> Figures:
     """All of it, as of now."""
     whole = charge_window(booking.provided_at, booking.ends_at, booking.released_at)
     zero = line_amount(Fraction(0), booking.currency)
-    if whole is None or whole.start >= now:
-        expected = booking.quoted if booking.state in _BEFORE or whole is not None else zero
+    if whole is None:
+        expected = booking.quoted if booking.state in _BEFORE else zero
         return Figures(zero, expected, expected, 0, 0, 0, 0, None, None, None, None)
-    window = Window(whole.start, min(whole.end, now))
     billed = billing.is_billed(work, booking.cluster_id)
-    segments = (
-        [Priced(s.window, s.price_id, s.per_hour) for s in bookings.segments_of(work, booking.id)] if billed else []
-    )
-    gross = rules.so_far(segments, window, booking.units, booking.share840, booking.currency)
+    priced = bookings.segments_of(work, booking.id) if billed else ()
+    segments = [Priced(s.window, s.price_id, s.per_hour) for s in priced]
     end = rules.so_far(segments, whole, booking.units, booking.share840, booking.currency)
+    if whole.start >= now:
+        cost = _cost(booking, _Split(0, 0, 0, 0, ()), zero, end, zero, zero, whole, final=False)
+        return Figures(zero, end, end, 0, 0, 0, 0, None, None, None, cost)
+    window = Window(whole.start, min(whole.end, now))
+    gross = rules.so_far(segments, window, booking.units, booking.share840, booking.currency)
     credits = _credits(work, booking, window, segments) if billed else zero
     lines = [line for line in usage.usage_of(work, booking.id) if line.window.overlaps(window)]
     split = _split(lines, segments, window, booking, gross)
@@ -150,7 +152,7 @@ def _cost(
 ) -> CostView:  # fmt: skip
     rows = list(split.rows)
     seconds = quantity(booking.units, whole.seconds, booking.share840) // WHOLE
-    if seconds > split.reserved:
+    if seconds > split.reserved > 0:
         rows.append(CostRow("So far", split.reserved, gross))
     if credits:
         rows.append(CostRow("Taken back for units that were not there", None, credits, "fee"))

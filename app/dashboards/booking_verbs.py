@@ -50,7 +50,7 @@ def verb(
         return VerbView(
             "cancel", "Cancel", _href(booking, "cancel"), "Cancel, nothing is charged", fresh_key(), effects, "danger"
         )
-    stops = words.count(running, "running workload") if running else "nothing that runs"
+    stops = words.count(running, "running workload") if running else "nothing: no workload runs"
     billed = bool(money.at_end or money.still_to_come)
     back, pay = _money(booking, money.still_to_come), _money(booking, money.charged)
     effects = (Effect("Gives back", back), Effect("You pay", pay), Effect("Stops", stops))

@@ -9,6 +9,7 @@ from datetime import date, datetime, timedelta
 from fractions import Fraction
 from uuid import UUID
 
+from app.bookings.capacity import Busy
 from app.kernel.window import Window
 from app.plumbing.db import Work
 
@@ -56,20 +57,33 @@ class Trouble:
 
 
 # A hold that was freed early keeps the time that it occupied; one of a second was cancelled before it began.
-_HELD = """SELECT h.node_id, lower(r), upper(r), extract(epoch FROM lower(h.during))::bigint,
-                  extract(epoch FROM upper(h.during))::bigint, h.booking_id, h.request_id, h.pinned
-             FROM holds h, unnest(h.units) r
-            WHERE h.node_id = ANY(%(nodes)s) AND upper(h.during) > %(start)s AND lower(h.during) < %(end)s"""
+_FROM_HOLDS = """FROM holds h, unnest(h.units) r
+ WHERE h.node_id = ANY(%(nodes)s) AND upper(h.during) > %(start)s AND lower(h.during) < %(end)s"""
+_LIVE = "AND h.live"
+_PAST = "AND NOT h.live AND upper(h.during) - lower(h.during) > interval '1 second'"
+_HELD = f"""SELECT h.node_id, lower(r), upper(r), extract(epoch FROM lower(h.during))::bigint,
+                   extract(epoch FROM upper(h.during))::bigint, h.booking_id, h.request_id, h.pinned {_FROM_HOLDS}"""
+_PACKED = f"""SELECT coalesce(string_agg(int4send(lower(r)), ''), ''), coalesce(string_agg(int4send(upper(r)), ''), ''),
+                     coalesce(string_agg(int8send(extract(epoch FROM lower(h.during))::bigint), ''), ''),
+                     coalesce(string_agg(int8send(extract(epoch FROM upper(h.during))::bigint), ''), '') {_FROM_HOLDS}"""
 
 
 def held_ranges(work: Work, nodes: Sequence[int], window: Window, now: datetime) -> list[HeldRange]:
     """What is or was held on these nodes in a window, everybody's, in no order."""
     values = {"nodes": list(nodes), "start": window.start, "end": window.end}
-    rows = work.pg.execute(f"{_HELD} AND h.live", values).fetchall()
+    rows = work.pg.execute(f"{_HELD} {_LIVE}", values).fetchall()
     if window.start < now:
-        past = f"{_HELD} AND NOT h.live AND upper(h.during) - lower(h.during) > interval '1 second'"
-        rows += work.pg.execute(past, values).fetchall()
+        rows += work.pg.execute(f"{_HELD} {_PAST}", values).fetchall()
     return [HeldRange(*row) for row in rows]
+
+
+def busy_in(work: Work, nodes: Sequence[int], window: Window, now: datetime) -> Busy:
+    """The same without whose it is, packed: for counting what is free on thousands of nodes."""
+    values = {"nodes": list(nodes), "start": window.start, "end": window.end}
+    busy = Busy.of_bytes(*work.pg.execute(f"{_PACKED} {_LIVE}", values).fetchone())
+    if window.start < now:
+        busy = busy.plus(Busy.of_bytes(*work.pg.execute(f"{_PACKED} {_PAST}", values).fetchone()))
+    return busy
 
 
 def own_bookings(work: Work, held: Iterable[HeldRange]) -> dict[UUID, OwnBooking]:

@@ -13,11 +13,11 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from app.bookings import offers
-from app.bookings.capacity import Busy, Ints, PoolSnapshot, epoch, instant
+from app.bookings.capacity import Ints, PoolSnapshot, epoch, instant
 from app.dashboards import queries
 from app.dashboards.queries import HeldRange, OwnBooking, Trouble
 from app.inventory import queries as inventory
-from app.inventory.facts import POSITIONS_PER_GPU, NodeCapacity, Pool
+from app.inventory.facts import POSITIONS_PER_GPU, NodeCapacity, Pool, PoolCapacity
 from app.kernel.actor import Actor
 from app.kernel.window import Window, local_midnight
 from app.plumbing.db import Work
@@ -84,9 +84,8 @@ def timeline(work: Work, actor: Actor, zone: ZoneInfo, asked: Asked) -> Timeline
     asked = Asked(cluster, kind, asked.by, asked.length, asked.first, asked.open)
     window, step = _window(asked, zone, now)
     shown = [p for p in pools if not kind or p.kind == kind]
-    nodes, free, starts = _capacity(work, shown, asked.by, kinds, window, step, now)
+    nodes, free, starts, free_now = _capacity(work, shown, asked.by, kinds, window, step, now)
     whole = free.sum(axis=0)
-    free_now = _free_now(work, shown, now)
     units = sum(len(n.at.units) for n in nodes)
     day = asked.first or now.astimezone(zone).date()
     _, days, _ = RANGES[asked.length]
@@ -138,19 +137,24 @@ def _capacity(
     window: Window,
     step: timedelta,
     now: datetime,
-) -> tuple[list[_Node], Ints, list[int]]:
-    """The nodes, for each of them how many units are free throughout each step, and where the steps begin."""
+) -> tuple[list[_Node], Ints, list[int], int]:
+    """The nodes, for each of them how many units are free throughout each step, where the steps begin, and how many
+    units are free at this instant."""
     starts = list(range(epoch(window.start), epoch(window.end), int(step.total_seconds())))
     nodes: list[_Node] = []
-    free = [np.zeros((0, len(starts)), np.int64)]
+    free, free_now = [np.zeros((0, len(starts)), np.int64)], 0
     for _, capacity in sorted(inventory.capacity_of(work, pools).items()):
         snapshot, _, ids = offers.snapshot(work, capacity)
-        held = queries.held_ranges(work, ids, window, now)
-        busy = Busy.of_rows((h.lower, h.upper, h.start, h.end) for h in held)
-        free.append(_free_by_node(snapshot.with_busy(busy.plus(snapshot.busy)), starts, epoch(window.end)))
+        busy = queries.busy_in(work, ids, window, now)
+        full = snapshot.with_busy(busy.plus(snapshot.busy))
+        free.append(_free_by_node(full, starts, epoch(window.end)))
+        if window.contains(now):
+            free_now += int(_free_by_node(full, [epoch(now)], epoch(now) + 1).sum())
+        else:
+            free_now += _free_at(work, capacity, now)
         label = kinds[capacity.kind]
         nodes += (_Node(node, label, _group_of(node, by, label)) for node in capacity.nodes)
-    return nodes, np.concatenate(free), starts
+    return nodes, np.concatenate(free), starts, free_now
 
 
 def _free_by_node(pool: PoolSnapshot, starts: Sequence[int], end: int) -> Ints:
@@ -168,14 +172,10 @@ def _free_by_node(pool: PoolSnapshot, starts: Sequence[int], end: int) -> Ints:
     return free
 
 
-def _free_now(work: Work, pools: Sequence[Pool], now: datetime) -> int:
-    """Units that nothing takes at this very instant."""
-    second = [epoch(now)]
-    total = 0
-    for capacity in inventory.capacity_of(work, pools).values():
-        snapshot = offers.with_holds(work, capacity, Window(now, now + timedelta(seconds=1)))
-        total += int(_free_by_node(snapshot, second, second[0] + 1).sum())
-    return total
+def _free_at(work: Work, capacity: PoolCapacity, at: datetime) -> int:
+    """Units that nothing takes at an instant that lies outside of what is shown."""
+    snapshot = offers.with_holds(work, capacity, Window(at, at + timedelta(seconds=1)))
+    return int(_free_by_node(snapshot, [epoch(at)], epoch(at) + 1).sum())
 
 
 def _steps(free: Ints, starts: Sequence[int], window: Window) -> tuple[FreeStep, ...]:
