@@ -53,7 +53,7 @@ class Attempt:
 class Provider:
     """The configured provider. Safe to use from several threads; metadata and keys are kept for an hour."""
 
-    def __init__(self, settings: Settings, wall: Clock, connect: Callable[..., OAuth2Client] = OAuth2Client) -> None:
+    def __init__(self, settings: Settings, wall: Clock, ticks: Callable[[], float] = monotonic) -> None:
         self.issuer = settings.oidc_issuer or ""
         self.name = settings.oidc_name
         self._client_id = settings.oidc_client_id or ""
@@ -64,10 +64,10 @@ class Provider:
         self._callback = f"{settings.address}/auth/callback"
         self._home = f"{settings.address}/sign-in"
         self._wall = wall
-        self._connect = connect
+        self._ticks = ticks
         self._lock = threading.Lock()
         self._metadata: dict[str, Any] = {}
-        self._metadata_at = self._keys_at = -_METADATA_SECONDS
+        self._metadata_at = self._keys_at = float("-inf")
         self._keys: KeySet | None = None
 
     def begin(self) -> Attempt:
@@ -126,7 +126,7 @@ class Provider:
     def metadata(self) -> dict[str, Any]:
         """The provider's discovery document. Its issuer must be the one configured."""
         with self._lock:
-            if monotonic() - self._metadata_at < _METADATA_SECONDS:
+            if self._ticks() - self._metadata_at < _METADATA_SECONDS:
                 return self._metadata
             found = self._get(f"{self.issuer}/.well-known/openid-configuration")
             said = found.get("issuer")
@@ -138,7 +138,7 @@ class Provider:
             if missing:
                 log.error("the provider's metadata lack addresses", missing=missing)
                 raise Unavailable("provider_wrong", f"{self.name} is not set up rightly. Ask your administrator.")
-            self._metadata, self._metadata_at = found, monotonic()
+            self._metadata, self._metadata_at = found, self._ticks()
             return found
 
     def _fetch_token(self, code: str, kept: str) -> dict[str, Any]:
@@ -191,15 +191,15 @@ class Provider:
         """The provider's public signing keys. Asked for anew at most every few seconds, whatever tokens say."""
         address = self.metadata()["jwks_uri"]
         with self._lock:
-            age = monotonic() - self._keys_at
+            age = self._ticks() - self._keys_at
             if self._keys is None or age > _METADATA_SECONDS or (fresh and age > _REFETCH_SECONDS):
                 found = self._get(address).get("keys", [])
                 usable = [k for k in found if k.get("kty") in ("RSA", "EC", "OKP") and k.get("use", "sig") == "sig"]
-                self._keys, self._keys_at = KeySet.import_key_set({"keys": usable}), monotonic()
+                self._keys, self._keys_at = KeySet.import_key_set({"keys": usable}), self._ticks()
             return self._keys
 
     def _client(self) -> OAuth2Client:
-        return self._connect(
+        return OAuth2Client(
             client_id=self._client_id,
             client_secret=self._client_secret,
             token_endpoint_auth_method=self._auth_method(),

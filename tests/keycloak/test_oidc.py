@@ -205,7 +205,7 @@ def test_signing_out_ends_it_there_too(world: World, person: Person) -> None:
 
 def test_keys_that_were_changed_are_fetched_again(world: World, person: Person, keycloak: Keycloak) -> None:
     assert person.sign_in("lena").status_code == 303
-    world.app.state.provider._keys_at -= 60  # fetched a minute ago
+    world.app.state.provider._keys_at -= 60  # fetched a minute ago, by its own ticks
     with keycloak.admin() as admin:
         realm = admin.get("").raise_for_status().json()["id"]
         added = admin.post("/components", json={
