@@ -19,8 +19,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from mimetypes import guess_type
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from app.web.render import STATIC, render
+from app.web.views.booking import BookingLive
 from tests.web import samples
 
 AXE = Path(__file__).resolve().parents[1] / "vendor" / "axe" / "axe.min.js"
@@ -56,7 +58,11 @@ class _Handler(BaseHTTPRequestHandler):
                 return self._send(200, file.read_bytes(), guess_type(file.name)[0] or "application/octet-stream")
             return self._send(404, b"no such file", "text/plain")
         if path.endswith("/live"):
-            return self._html(200, *samples.fragments()["live-same"])
+            asking = samples.everything().get(urlsplit(self.headers.get("Referer", "")).path.strip("/"))
+            if asking is None:
+                return self._html(404, samples.errors()["404"], samples.BARE)
+            seen = self.path.partition("seen=")[2]
+            return self._html(200, BookingLive(asking[0], seen), asking[1])
         if path.endswith("/effect"):
             return self._html(200, *samples.fragments()["verb"])
         pages = samples.everything()
