@@ -118,6 +118,8 @@ def _apply_ending(view: BookingView, seen: Seen, now: datetime) -> tuple[Change,
     left = view.left_at or view.window.end
     changes = _told_outages(view, seen, left)
     empty_at = left if seen.state == "absent" else seen.empty_since if seen.state == "gone" else None
+    if seen.state == "gone" and empty_at is None and view.ensured == 0 and seen.in_place_since is None:
+        empty_at = now  # the cluster never took it, so there is nothing of it to be seen on any unit
     if empty_at is not None:
         changes += [Clear(condition, now) for condition in sorted(view.conditions)]
         changes.append(Move(E.EMPTIED, max(left, min(empty_at, now))))

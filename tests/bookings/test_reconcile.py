@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 
@@ -13,6 +13,7 @@ from app import rounds
 from app.backends.contract import Ref
 from app.bookings import queries
 from app.bookings.facts import Booking
+from app.bookings.lifecycle import Pace
 from app.kernel.money import line_amount
 from tests.world import START, World, make_world, nodes_csv
 
@@ -27,9 +28,10 @@ def world(database, tmp_path) -> Iterator[World]:
     made.close()
 
 
-def live(world: World, until) -> None:
-    """Step the clock through everything that falls due, metering and charging included."""
-    haste = rounds.Haste(without=frozenset({"reconcile.look"}))
+def live(world: World, until: datetime, every: timedelta = timedelta(hours=1)) -> None:
+    """Step the clock through everything that falls due, metering and charging included; an active booking is looked at
+    `every` so often."""
+    haste = rounds.Haste(Pace(every=every), frozenset({"reconcile.look", "reconcile.usage"}))
     while True:
         rounds.do_all(world.plumbing, haste)
         following = rounds.next_instant(world.plumbing)
@@ -103,11 +105,11 @@ def test_a_node_lost_is_charged_and_credited_by_the_exact_amount(world: World) -
 
 def test_a_node_taken_away_behind_berths_back_shows_as_degraded_within_one_look(world: World) -> None:
     booking = world.book(nodes=2, per_node=8, duration="PT4H")
-    live(world, START + timedelta(minutes=30))
+    live(world, START + timedelta(minutes=5), timedelta(minutes=1))
     with world.work("physics") as work:
         node = queries.holds_of(work, booking.id)[0].node
     world.backend.faults.take_away(node, ref_of(world, booking))
-    live(world, START + timedelta(minutes=31))
+    live(world, START + timedelta(minutes=6), timedelta(minutes=1))
     with world.work("physics") as work:
         conditions = queries.conditions_of(work, booking.id)
     assert [c.type for c in conditions] == ["degraded"]
@@ -127,9 +129,9 @@ def test_an_answer_lost_after_the_act_is_made_once_and_found(world: World) -> No
 
 
 def test_a_cluster_that_refuses_until_the_end_provides_nothing_and_charges_nothing(world: World) -> None:
-    booking = world.book(units=8, duration="PT1H")
+    booking = world.book(units=8, duration="PT15M")
     world.backend.faults.call_refused("ensure", "capacity", count=10_000)
-    live(world, START + 3 * HOUR)
+    live(world, START + HOUR)
     ended = world.look(booking)
     assert (ended.state, ended.outcome, ended.provided_at) == ("ENDED", "not_provided", None)
     assert charged(world, booking) == 0
