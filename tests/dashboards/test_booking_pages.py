@@ -12,17 +12,15 @@ from decimal import Decimal
 
 import pytest
 
-from app.accounts import sessions
 from app.billing.actions import charge
 from app.bookings.facts import Booking
 from app.inventory.connections import backend_of
 from app.inventory.queries import cluster_with_id
-from app.main import create_app
 from app.usage import queries as usage
 from app.usage.actions import meter
 from app.usage.reconcile import collect_one
 from tests.accounts.world import Browser
-from tests.bookings.test_pages import text_of
+from tests.bookings.test_pages import People, text_of
 from tests.world import START, World, make_world
 
 HOUR = timedelta(hours=1)
@@ -37,18 +35,8 @@ def world(database, tmp_path, valkey_url) -> Iterator[World]:
 
 
 @pytest.fixture
-def browse(world: World):
-    app = create_app(plumbing=world.plumbing)
-
-    def signed_in(person: str = "physics-member") -> Browser:
-        browser = Browser(app)
-        with world.plumbing.database.work() as work:
-            secret = sessions.open_session(work, world.people[person], sessions.Browser("Test/1", "127.0.0.1"))
-        browser.cookies.set("berth_session", secret)
-        browser.see("/me")
-        return browser
-
-    return signed_in
+def browse(world: World) -> People:
+    return People(world)
 
 
 def measure(world: World, booking: Booking) -> None:
@@ -73,8 +61,10 @@ def key_of(answer, verb: str) -> str:
     return re.search(r'name="idempotency_key" value="([^"]+)"', form)[1]
 
 
-def test_a_booked_one_says_when_for_how_much_and_what_can_be_done(world: World, browse) -> None:
-    booking = world.book(units=8, within="node", start=(START + 5 * HOUR).isoformat(), duration="PT6H", reference="grant 12")
+def test_a_booked_one_says_when_for_how_much_and_what_can_be_done(world: World, browse: People) -> None:
+    booking = world.book(
+        units=8, within="node", start=(START + 5 * HOUR).isoformat(), duration="PT6H", reference="grant 12"
+    )
     answer = browse().see(f"/bookings/{booking.label}")
     said = text_of(answer)
     assert answer.status_code == 200, said
@@ -90,7 +80,7 @@ def test_a_booked_one_says_when_for_how_much_and_what_can_be_done(world: World, 
     assert "style=" not in answer.text
 
 
-def test_an_active_one_shows_cost_use_units_workloads_and_the_way_in(world: World, browse) -> None:
+def test_an_active_one_shows_cost_use_units_workloads_and_the_way_in(world: World, browse: People) -> None:
     booking = world.book(units=8, within="node", duration="PT6H")
     world.settle()
     world.pass_time(90 * MINUTE)
@@ -113,7 +103,7 @@ def test_an_active_one_shows_cost_use_units_workloads_and_the_way_in(world: Worl
     assert "At the end 48.0 CHF 115.20" in said
 
 
-def test_the_rows_of_the_cost_table_add_up_to_its_total(world: World, browse) -> None:
+def test_the_rows_of_the_cost_table_add_up_to_its_total(world: World, browse: People) -> None:
     booking = world.book(units=7, within="node", duration="PT6H")
     world.settle()
     world.pass_time(100 * MINUTE + timedelta(seconds=7))
@@ -122,7 +112,9 @@ def test_the_rows_of_the_cost_table_add_up_to_its_total(world: World, browse) ->
     table = re.search(r'<table class="b-parts" aria-label="Cost by use">.*?</table>', answer.text, re.DOTALL)[0]
     rows = re.findall(r"<tr>(.*?)</tr>", table, re.DOTALL)
     cells = {
-        re.sub(r"<[^>]+>", "", row.partition("</th>")[0]).strip(): re.sub(r"<[^>]+>|CHF|,", "", row.rpartition("<td")[2].partition(">")[2]).strip()
+        re.sub(r"<[^>]+>", "", row.partition("</th>")[0]).strip(): re.sub(
+            r"<[^>]+>|CHF|,", "", row.rpartition("<td")[2].partition(">")[2]
+        ).strip()
         for row in rows
     }
     total = Decimal(cells.pop("At the end"))
@@ -132,7 +124,7 @@ def test_the_rows_of_the_cost_table_add_up_to_its_total(world: World, browse) ->
     assert so_far + coming == total == Decimal("100.80")
 
 
-def test_released_on_its_page_it_says_what_went_back_and_the_page_of_then_adds_up(world: World, browse) -> None:
+def test_released_on_its_page_it_says_what_went_back_and_the_page_of_then_adds_up(world: World, browse: People) -> None:
     booking = world.book(units=8, within="node", duration="PT6H")
     world.settle()
     world.pass_time(90 * MINUTE)
@@ -152,7 +144,7 @@ def test_released_on_its_page_it_says_what_went_back_and_the_page_of_then_adds_u
     assert "Nothing can be changed" in said
 
 
-def test_a_verb_that_is_refused_says_why_on_the_page_and_changes_nothing(world: World, browse) -> None:
+def test_a_verb_that_is_refused_says_why_on_the_page_and_changes_nothing(world: World, browse: People) -> None:
     booking = world.book(nodes=4, per_node=8, start=START.isoformat(), duration="PT2H")
     world.settle()
     browser = browse()
@@ -171,7 +163,7 @@ def test_a_verb_that_is_refused_says_why_on_the_page_and_changes_nothing(world: 
     assert kept == 0
 
 
-def test_extended_and_cancelled_on_the_page(world: World, browse) -> None:
+def test_extended_and_cancelled_on_the_page(world: World, browse: People) -> None:
     booking = world.book(units=8, start=(START + 5 * HOUR).isoformat(), duration="PT2H")
     browser = browse()
     page = browser.see(f"/bookings/{booking.label}")
@@ -186,9 +178,11 @@ def test_extended_and_cancelled_on_the_page(world: World, browse) -> None:
     assert world.look(booking).state == "CANCELLED"
 
 
-def test_the_effect_of_a_verb_follows_what_is_chosen(world: World, browse) -> None:
+def test_the_effect_of_a_verb_follows_what_is_chosen(world: World, browse: People) -> None:
     booking = world.book(units=8, start=(START + 5 * HOUR).isoformat(), duration="PT2H")
-    world.book("bio-member", project="atlas", start=(START + 11 * HOUR).isoformat(), nodes=4, per_node=8, duration="PT2H")
+    world.book(
+        "bio-member", project="atlas", start=(START + 11 * HOUR).isoformat(), nodes=4, per_node=8, duration="PT2H"
+    )
     answer = fragment(browse(), f"/bookings/{booking.label}/effect?verb=extend&by=PT4H")
     said = text_of(answer)
     assert answer.status_code == 200, said
@@ -198,7 +192,7 @@ def test_the_effect_of_a_verb_follows_what_is_chosen(world: World, browse) -> No
     assert "PT6H" not in answer.text
 
 
-def test_the_live_part_sends_forms_and_the_way_in_only_when_the_state_has_changed(world: World, browse) -> None:
+def test_the_live_part_sends_forms_and_the_way_in_only_when_the_state_has_changed(world: World, browse: People) -> None:
     booking = world.book(units=8, within="node", duration="PT6H")
     browser = browse()
     page = browser.see(f"/bookings/{booking.label}")
@@ -215,7 +209,7 @@ def test_the_live_part_sends_forms_and_the_way_in_only_when_the_state_has_change
     assert 'hx-swap-oob="outerHTML"' in changed.text
 
 
-def test_others_look_and_do_nothing_other_tenants_see_nothing(world: World, browse) -> None:
+def test_others_look_and_do_nothing_other_tenants_see_nothing(world: World, browse: People) -> None:
     booking = world.book(units=8, within="node", duration="PT6H")
     world.settle()
     viewer = browse("physics-viewer")
@@ -236,7 +230,7 @@ def test_others_look_and_do_nothing_other_tenants_see_nothing(world: World, brow
     assert browse().see(f"/bookings/{booking.public_id}").status_code == 200
 
 
-def test_lost_units_are_said_with_their_number_and_taken_back(world: World, browse) -> None:
+def test_lost_units_are_said_with_their_number_and_taken_back(world: World, browse: People) -> None:
     booking = world.book(units=8, within="node", duration="PT6H")
     world.settle()
     world.pass_time(HOUR)
@@ -253,7 +247,7 @@ def test_lost_units_are_said_with_their_number_and_taken_back(world: World, brow
     assert "Cost so far CHF 19.20" in said
 
 
-def test_the_list_filters_searches_and_counts(world: World, browse) -> None:
+def test_the_list_filters_searches_and_counts(world: World, browse: People) -> None:
     active = world.book(units=8, name="Tokamak", duration="PT6H")
     coming = world.book("physics-lead", units=2, name="Sweep 100%", start=(START + 5 * HOUR).isoformat())
     gone = world.book(units=1, name="Wrong", start=(START + 5 * HOUR).isoformat())
@@ -280,19 +274,19 @@ def test_the_list_filters_searches_and_counts(world: World, browse) -> None:
     assert "None matches" in text_of(browser.see("/bookings?q=nothing"))
 
 
-def test_the_file_of_the_list_is_safe_for_spreadsheets(world: World, browse) -> None:
+def test_the_file_of_the_list_is_safe_for_spreadsheets(world: World, browse: People) -> None:
     world.book(units=8, name='=HYPERLINK("x"),"y"', reference="@cmd")
     answer = browse().get("/bookings.csv")
     assert answer.headers["content-type"] == "text/csv; charset=utf-8"
     assert answer.text.endswith("\r\n")
     head, row = list(csv.reader(io.StringIO(answer.text)))
     cells = dict(zip(head, row, strict=True))
-    assert cells["name"] == "'=HYPERLINK(\"x\"),\"y\""
+    assert cells["name"] == '\'=HYPERLINK("x"),"y"'
     assert cells["reference"] == "'@cmd"
     assert (cells["units"], cells["quoted"], cells["charged"]) == ("8", "19.20", "0")
 
 
-def test_an_idle_booking_is_named_with_what_a_release_gives_back(world: World, browse) -> None:
+def test_an_idle_booking_is_named_with_what_a_release_gives_back(world: World, browse: People) -> None:
     booking = world.book(units=8, within="node", duration="PT6H", workload="none")
     world.settle()
     world.pass_time(HOUR)
