@@ -5,6 +5,7 @@ Every verb may be repeated, by another worker at the same time too: the second c
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -142,12 +143,18 @@ def _split_hours(work: Work, booking: Booking, charged: Window, done: Window, gp
         if hour.start < done.end and hour.end > done.start
     ]
     lines = queries.samples_of(work, booking.id, Window(stretches[0].start, done.end))
-    readings = queries.readings(lines)
+    starts = [stretch.start for stretch in stretches]
+    inside: list[list[SampleLine]] = [[] for _ in stretches]
+    for line in lines:
+        first = max(0, bisect_right(starts, line.at) - 1)
+        last = bisect_left(starts, line.at + timedelta(seconds=line.seconds))
+        for of_stretch in inside[first:last]:
+            of_stretch.append(line)
     out = []
-    for stretch in stretches:
+    for stretch, near in zip(stretches, inside, strict=True):
         amount = quantity(booking.units, stretch.seconds, booking.share840)
-        inside = [r for r in readings if r.window.overlaps(stretch)]
-        out.append(UsageLine(stretch, rules.split(inside, stretch, weights, amount), _energy(lines, stretch)))
+        parts = rules.split(queries.readings(near), stretch, weights, amount)
+        out.append(UsageLine(stretch, parts, _energy(near, stretch)))
     queries.put_usage(work, booking.id, out)
 
 

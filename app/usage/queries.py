@@ -6,13 +6,13 @@ The tenant is the transaction's, except for `metering`, which is a platform tabl
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from psycopg.types.json import Jsonb
+from psycopg.types.json import Json, Jsonb
 
 from app.kernel.window import Window
 from app.plumbing.db import Work
@@ -233,18 +233,20 @@ def replace_samples(work: Work, booking_id: UUID, window: Window, lines: Sequenc
     work.pg.execute(
         "DELETE FROM samples WHERE booking_id = %s AND at >= %s AND at < %s", [booking_id, window.start, window.end]
     )
-    with work.pg.cursor() as cursor:
-        cursor.executemany(
-            """INSERT INTO samples (tenant_id, booking_id, node_id, at, seconds, gpus, utilisation, memory_gb, power_w,
-                                    temperature_c, in_use)
-               VALUES (%s, %s, %s, %s, %s, %s, %s::real[], %s::real[], %s::real[], %s::real[], %s::boolean[])
-               ON CONFLICT DO NOTHING""",
-            [
-                (work.tenant_id, booking_id, s.node_id, s.at, s.seconds, s.gpus, s.utilisation, s.memory_gb, s.power_w,
-                 s.temperature_c, s.in_use)
-                for s in lines
-            ],
-        )  # fmt: skip
+    # one statement however many rows: a booking of two days has thousands, and arrays of arrays cannot be unnested
+    work.pg.execute(
+        """INSERT INTO samples (tenant_id, booking_id, node_id, at, seconds, gpus, utilisation, memory_gb, power_w,
+                                temperature_c, in_use)
+           SELECT %s, %s, node_id, to_timestamp(at), seconds, gpus, utilisation, memory_gb, power_w, temperature_c, in_use
+             FROM json_to_recordset(%s) AS t (node_id int, at bigint, seconds int, gpus int[], utilisation real[],
+                  memory_gb real[], power_w real[], temperature_c real[], in_use boolean[])
+           ON CONFLICT DO NOTHING""",
+        [work.tenant_id, booking_id, Json([_plain(line) for line in lines])],
+    )
+
+
+def _plain(line: SampleLine) -> dict[str, Any]:
+    return {f.name: getattr(line, f.name) for f in fields(line)} | {"at": int(line.at.timestamp())}
 
 
 def samples_of(work: Work, booking_id: UUID, window: Window) -> tuple[SampleLine, ...]:
@@ -259,28 +261,33 @@ def samples_of(work: Work, booking_id: UUID, window: Window) -> tuple[SampleLine
 
 def readings(lines: Iterable[SampleLine]) -> list[Reading]:
     """Measurements as rules.split wants them: GPUs are named by (node id, index)."""
-    return [
-        Reading((line.node_id, gpu), Window(line.at, line.at + timedelta(seconds=line.seconds)), in_use)
-        for line in lines
-        for gpu, in_use in zip(line.gpus, line.in_use, strict=True)
-    ]
+    found = []
+    for line in lines:
+        window = Window(line.at, line.at + timedelta(seconds=line.seconds))
+        found += [Reading((line.node_id, gpu), window, u) for gpu, u in zip(line.gpus, line.in_use, strict=True)]
+    return found
 
 
 def put_usage(work: Work, booking_id: UUID, lines: Sequence[UsageLine]) -> None:
     """Write how stretches split, instead of what stood there."""
-    with work.pg.cursor() as cursor:
-        cursor.executemany(
-            """INSERT INTO usage (tenant_id, booking_id, starts_at, ends_at, used, unused, unknown, energy_wh)
-               VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
-               ON CONFLICT (tenant_id, booking_id, starts_at) DO UPDATE SET ends_at = excluded.ends_at,
-                 used = excluded.used, unused = excluded.unused, unknown = excluded.unknown,
-                 energy_wh = excluded.energy_wh""",
-            [
-                (work.tenant_id, booking_id, u.window.start, u.window.end, u.split.used, u.split.unused,
-                 u.split.unknown, u.energy_wh)
-                for u in lines
-            ],
-        )  # fmt: skip
+    work.pg.execute(
+        """INSERT INTO usage (tenant_id, booking_id, starts_at, ends_at, used, unused, unknown, energy_wh)
+           SELECT %s, %s, * FROM unnest(%s::timestamptz[], %s::timestamptz[], %s::bigint[], %s::bigint[], %s::bigint[],
+                                        %s::numeric[])
+           ON CONFLICT (tenant_id, booking_id, starts_at) DO UPDATE SET ends_at = excluded.ends_at,
+             used = excluded.used, unused = excluded.unused, unknown = excluded.unknown,
+             energy_wh = excluded.energy_wh""",
+        [
+            work.tenant_id,
+            booking_id,
+            [u.window.start for u in lines],
+            [u.window.end for u in lines],
+            [u.split.used for u in lines],
+            [u.split.unused for u in lines],
+            [u.split.unknown for u in lines],
+            [u.energy_wh for u in lines],
+        ],
+    )
 
 
 def usage_of(work: Work, booking_id: UUID) -> tuple[UsageLine, ...]:
