@@ -189,7 +189,7 @@ def create_token(
         raise Forbidden("no_account", "A token belongs to a person.")
     if not set(asked) <= actor.scopes:
         raise Forbidden("scope", "A token cannot make one that may more than itself.")
-    bound = actor.project_id or project_id
+    bound = project_id or actor.project_id
     if bound is not None and not actor.sees_project(bound):
         raise NotFound("unknown_project", "There is no such project, or you have no role in it.")
     if bound is not None and queries.project(work, bound) is None:

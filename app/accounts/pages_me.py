@@ -65,7 +65,10 @@ def create_token(
             work, actor, label=name, scopes=scope or (), days=days, project_id=found.id if found else None
         )
     except Invalid as error:
-        said = {{"label": "name"}.get(r.field or "", r.field or "name"): r.message for r in error.reasons}
+        said: dict[str, str] = {}
+        for reason in error.reasons:  # the days are chosen from a list: what is wrong with them stands at the name
+            place = "scope" if reason.field == "scopes" else "name"
+            said[place] = f"{said.get(place, '')} {reason.message}".strip()
         return page.show(_me(page, work, actor, name=name, errors=said), 422)
     return page.show(_me(page, work, actor, new_token=made.secret, new_token_name=name), 201)
 
