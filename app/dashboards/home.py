@@ -9,12 +9,12 @@ from zoneinfo import ZoneInfo
 
 from app.accounts import queries as accounts
 from app.accounts.queries import TenantSeen
-from app.billing import queries as billing
 from app.bookings import offers
 from app.bookings import queries as bookings
 from app.bookings.earliest import Prepared, free_profile
 from app.bookings.facts import Booking
 from app.dashboards import queries
+from app.dashboards.booking_money import figures
 from app.dashboards.cards import booking_card, booking_href, limit_meters, scopes_of_project
 from app.dashboards.queries import Around
 from app.inventory import queries as inventory
@@ -47,8 +47,7 @@ def home(work: Work, actor: Actor, zone: ZoneInfo, project_slug: str | None) -> 
     coming = _mine_first(bookings.list_bookings(work, projects=ids, states=NEXT_STATES, oldest_first=True), actor)
     shown = [*running[:_SHOWN], *coming[:_SHOWN]]
     around = queries.around(work, [b.id for b in shown])
-    charged = billing.charged(work, [b.id for b in shown])
-    cards = {b.id: booking_card(b, around[b.id], charged.get(b.id), actor, now) for b in shown}
+    cards = {b.id: booking_card(b, around[b.id], _so_far(work, b, now), actor, now) for b in shown}
     free_at = local_midnight(now.astimezone(zone).date() + timedelta(days=1), zone) + timedelta(hours=9)
     may_book = any(actor.books_in(p.id) for p in seen)
     kinds = {slug: kind.name for slug, kind in inventory.kinds(work).items()}
@@ -72,6 +71,11 @@ def home(work: Work, actor: Actor, zone: ZoneInfo, project_slug: str | None) -> 
         notices=_notices(work, actor),
         may_book=may_book,
     )
+
+
+def _so_far(work: Work, booking: Booking, now: datetime) -> Decimal | None:
+    """What a running booking costs up to now: the ledger has only what is over."""
+    return figures(work, booking, now).charged if booking.state in NOW_STATES else None
 
 
 def _mine_first(found: list[Booking], actor: Actor) -> list[Booking]:
