@@ -62,7 +62,7 @@ def quote(work: Work, actor: Actor, ask: Ask) -> Quote:
 
 def _quote(desk: Desk, ask: Ask) -> Quote:
     failed: list[Reason] = []
-    for found in offers.find_offers(desk, ask, offers.pools_asked(desk.work, ask)):
+    for found in offers.find_offers(desk, ask, offers.pools_asked(desk, ask)):
         if isinstance(found, Offer):
             reasons, effects = _limits(desk, ask, found)
             if not reasons:
@@ -108,7 +108,7 @@ def _book_once(
     if done is not None:
         return done
     desk = offers.open_desk(work, actor, ask.project)
-    pools = offers.pools_asked(work, ask)
+    pools = offers.pools_asked(desk, ask)
     failed: list[Reason] = []
     for found in offers.find_offers(desk, ask, tuple(p for p in pools if p.id not in skip)):
         if isinstance(found, Offer):

@@ -47,7 +47,7 @@ def explain(desk: Desk, ask: Ask, refused: Refused) -> Refused:
 def _candidates(desk: Desk, ask: Ask) -> Iterator[tuple[str, Ask]]:
     """Requests near the one asked, most alike first, each with what differs."""
     ask = replace(ask, digest=None)
-    every = tuple(p for p in inventory.pools_for(desk.work, None, None) if p.writes)
+    every = tuple(p for p in desk.pools() if p.writes)
     if not every:
         return
     wanted = [p for p in every if ask.kind in (None, p.kind) and ask.cluster in (None, p.cluster)] or list(every)
@@ -91,7 +91,7 @@ def _later(desk: Desk, ask: Ask, pools: list[Pool]) -> Iterator[Ask]:
         grid = Grid(int(pool.policy.grid.total_seconds()), offers.EPOCH)
         after = rules.snap_instant(max(ask.start or desk.now, desk.now + pool.policy.lead), pool.policy.grid)
         start = offers.soonest(
-            offers.prepared(desk.work, capacity, desk.now),
+            desk.ready(capacity),
             ask.shape,
             ask.length,
             after,
@@ -108,7 +108,7 @@ def _shorter(desk: Desk, ask: Ask, pools: list[Pool]) -> Iterator[Ask]:
     assert ask.start is not None
     for pool in pools[:4]:
         capacity = inventory.capacity_of(desk.work, [pool])[pool.id]
-        ready = offers.prepared(desk.work, capacity, desk.now)
+        ready = desk.ready(capacity)
         most = longest(ready, ask.shape, ask.start, int(pool.policy.gap.total_seconds()))
         length = min(timedelta(seconds=min(most, 10**9)), pool.policy.max_length) // pool.policy.grid * pool.policy.grid
         if pool.policy.min_length <= length < ask.length:
@@ -146,9 +146,7 @@ def _as_many_as_fit(desk: Desk, ask: Ask, pools: list[Pool]) -> Iterator[Shape]:
         window = Window(start, start + ask.length)
         capacity = inventory.capacity_of(desk.work, [pool])[pool.id]
         gap = int(pool.policy.gap.total_seconds())
-        found = place(
-            offers.with_holds(desk.work, capacity, Window(start, window.end + pool.policy.gap)), ask.shape, window, gap
-        )
+        found = place(desk.held(capacity, Window(start, window.end + pool.policy.gap)), ask.shape, window, gap)
         if not isinstance(found, NoPlace):
             continue
         free = found.free
@@ -191,7 +189,7 @@ def _price(desk: Desk, ask: Ask, kind: str) -> tuple[bool, Decimal, str]:
 def _possible(desk: Desk, ask: Ask) -> Offer | None:
     """The offer that the request would get, or None when any rule says no."""
     try:
-        pools = offers.pools_asked(desk.work, ask)
+        pools = offers.pools_asked(desk, ask)
     except Refused:
         return None
     for found in offers.find_offers(desk, ask, pools):

@@ -76,13 +76,18 @@ class Quote:
 
 @dataclass(slots=True)
 class Desk:
-    """What is read for one question; `now` is the product clock when it began."""
+    """What is read for one question; `now` is the product clock when it began. Nothing is read twice: whoever decides
+    under locks takes a new one."""
 
     work: Work
     actor: Actor
     project: Project
     now: datetime
     _prices: dict[str, tuple[Price, ...]] = field(default_factory=dict)
+    _scopes: dict[str, tuple[Scope, ...]] = field(default_factory=dict)
+    _pools: tuple[Pool, ...] | None = None
+    _ready: dict[int, Prepared] = field(default_factory=dict)
+    _held: dict[tuple[int, Window], PoolSnapshot] = field(default_factory=dict)
 
     @property
     def zone(self) -> ZoneInfo:
@@ -99,7 +104,30 @@ class Desk:
 
     def scopes(self, kind: str) -> tuple[Scope, ...]:
         """The limits that a booking of this kind counts in."""
-        return quotas.scopes_for(self.work, self.project.tenant_id, self.project.id, self.actor.account_id, [kind])
+        if kind not in self._scopes:
+            self._scopes[kind] = quotas.scopes_for(
+                self.work, self.project.tenant_id, self.project.id, self.actor.account_id, [kind]
+            )
+        return self._scopes[kind]
+
+    def pools(self) -> tuple[Pool, ...]:
+        """Every pool, in order of their ids."""
+        if self._pools is None:
+            self._pools = inventory.pools_for(self.work, None, None)
+        return self._pools
+
+    def ready(self, capacity: PoolCapacity) -> Prepared:
+        """A pool with all that is held from now on, for searching."""
+        if capacity.pool_id not in self._ready:
+            self._ready[capacity.pool_id] = prepared(self.work, capacity, self.now)
+        return self._ready[capacity.pool_id]
+
+    def held(self, capacity: PoolCapacity, window: Window) -> PoolSnapshot:
+        """A pool with what is held of it in a window."""
+        key = (capacity.pool_id, window)
+        if key not in self._held:
+            self._held[key] = with_holds(self.work, capacity, window)
+        return self._held[key]
 
 
 def open_desk(work: Work, actor: Actor, project: str) -> Desk:
@@ -119,12 +147,14 @@ def open_desk(work: Work, actor: Actor, project: str) -> Desk:
     return Desk(work, actor, found, now)
 
 
-def pools_asked(work: Work, ask: Ask) -> tuple[Pool, ...]:
+def pools_asked(desk: Desk, ask: Ask) -> tuple[Pool, ...]:
     """The pools that the request names, by cluster and kind. Raises Refused (422) for unknown names."""
-    pools = tuple(p for p in inventory.pools_for(work, ask.kind, ask.cluster) if p.writes)
+    every = desk.pools()
+    pools = tuple(
+        p for p in every if p.writes and ask.kind in (None, "any", p.kind) and ask.cluster in (None, p.cluster)
+    )
     if pools:
         return pools
-    every = inventory.pools_for(work, None, None)
     reasons = []
     kinds, clusters = {p.kind for p in every}, {p.cluster for p in every}
     if ask.kind is not None and ask.kind not in kinds:
@@ -206,7 +236,7 @@ def _exact(desk: Desk, ask: Ask, pools, capacities) -> Iterator[Offer | tuple[Po
         )
     )
     for pool, window, segments, reasons in priced:
-        held = with_holds(desk.work, capacities[pool.id], _blocked(window, pool))
+        held = desk.held(capacities[pool.id], _blocked(window, pool))
         found = place(held, ask.shape, window, _gap(pool))
         if isinstance(found, NoPlace):
             reasons = [*reasons, rules.no_place(found, pool.kind, pool.cluster)]
@@ -224,7 +254,7 @@ def _soonest(desk: Desk, ask: Ask, pools, capacities) -> Iterator[Offer | tuple[
             yield pool, tuple(reasons)
             continue
         until = desk.now + pool.policy.horizon
-        ready = prepared(desk.work, capacities[pool.id], desk.now)
+        ready = desk.ready(capacities[pool.id])
         start = soonest(ready, ask.shape, ask.length, desk.now + pool.policy.lead, until, _gap(pool))
         if start is None:
             probe = place(ready.pool, ask.shape, Window(desk.now, desk.now + ask.length), _gap(pool))

@@ -188,7 +188,7 @@ def other_starts(
 ) -> tuple[views.StartOption, ...]:
     """A handful of later starts at which it fits, near the hours at which people like to start, cheapest kind first."""
     try:
-        pools = offers.pools_asked(desk.work, ask)[:4]
+        pools = offers.pools_asked(desk, ask)[:4]
     except Refused:
         return ()
     capacities = inventory.capacity_of(desk.work, pools)
