@@ -289,6 +289,8 @@ def _verb(page: Page, work: Work, actor: Actor, number: str, done: str, act: Any
 
 def _not_done(problem: Problem, booking: Booking, done: str, speech: Speech) -> Note:
     said = problem.detail
+    if problem.code == "idempotency_key_reused":
+        said = "This form was sent before, with another choice. See below how it is now, and choose again."
     if isinstance(problem, Refused):
         said = " ".join(part for r in problem.refusal.reasons for part in (r.message, r.fix) if part)
     return Note("bad", f"{booking.label} was not {done}", f"{speech.say(said)} Nothing was changed or charged.")

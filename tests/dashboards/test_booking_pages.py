@@ -206,7 +206,9 @@ def test_the_live_part_sends_forms_and_the_way_in_only_when_the_state_has_change
     assert 'id="bk-verbs"' in changed.text
     assert "Release all 8 units" in text_of(changed)
     assert "ssh member@physics.example" in text_of(changed)
-    assert 'hx-swap-oob="outerHTML"' in changed.text
+    assert re.search(r'<p id="bk-lead" hx-swap-oob="outerHTML">', changed.text)
+    assert "planned:" in page.text
+    assert "planned:" not in changed.text
 
 
 def test_others_look_and_do_nothing_other_tenants_see_nothing(world: World, browse: People) -> None:
