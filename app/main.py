@@ -18,7 +18,7 @@ from app.accounts.oidc import Provider
 from app.accounts.rules import Grant, read_group_map
 from app.plumbing.runtime import Plumbing, make_plumbing
 from app.settings import Settings, WrongSettings, load_settings
-from app.web import errors, health, measure
+from app.web import errors, health, measure, openapi
 from app.web.preparing import Preparing, preparing_file
 from app.web.security import SecurityHeaders
 
@@ -58,6 +58,7 @@ def create_app(settings: Settings | None = None, plumbing: Plumbing | None = Non
     app.state.provider = Provider(parts.settings, parts.wall) if parts.settings.oidc_issuer else None
     app.state.group_map = _group_map(parts.settings)
     errors.install(app)
+    openapi.install(app)
     app.include_router(health.router)
     for name in ROUTERS:
         if find_spec(name.rpartition(".")[0]) is not None and find_spec(name) is not None:

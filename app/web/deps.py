@@ -6,12 +6,13 @@ Of the rooms it knows accounts alone. How to write a route (all are plain `def`)
     def book(body: BookBody, work: InTransaction, actor: Booker) -> dict: ...
 
 The transaction is committed after the function returned and before the answer leaves; any error rolls it back.
+Dependencies that wait for nothing are `async`, so that they cost no change of thread.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import cache
 from typing import Annotated, Any
 
@@ -33,7 +34,7 @@ SESSION_COOKIE = "berth_session"
 _BREAK_SECONDS = 5.0
 
 
-def get_plumbing(request: Request) -> Plumbing:
+async def get_plumbing(request: Request) -> Plumbing:
     """The parts of this process."""
     return request.app.state.plumbing
 
@@ -74,7 +75,7 @@ def get_caller(
 PerhapsCaller = Annotated[Caller | None, Depends(get_caller, scope="function")]
 
 
-def get_signed_in(request: Request, caller: PerhapsCaller) -> Caller:
+async def get_signed_in(request: Request, caller: PerhapsCaller) -> Caller:
     """Who sent this request; nobody: sign in first."""
     if caller is None:
         said = "Send a token: Authorization: Bearer berth_pat_…" if is_api(request) else "Sign in to see this page."
@@ -86,10 +87,10 @@ SignedInCaller = Annotated[Caller, Depends(get_signed_in, scope="function")]
 
 
 @cache
-def require_actor(scope: str | None = "read") -> Callable[..., Actor]:
+def require_actor(scope: str | None = "read") -> Callable[..., Awaitable[Actor]]:
     """A dependency: somebody is signed in, and a token carries this scope. Which tenant, if any, is not asked."""
 
-    def known(caller: SignedInCaller) -> Actor:
+    async def known(caller: SignedInCaller) -> Actor:
         _check_scope(caller.actor, scope)
         return caller.actor
 
@@ -97,14 +98,14 @@ def require_actor(scope: str | None = "read") -> Callable[..., Actor]:
 
 
 @cache
-def require_tenant(scope: str = "read", *roles: str) -> Callable[..., Actor]:
+def require_tenant(scope: str = "read", *roles: str) -> Callable[..., Awaitable[Actor]]:
     """A dependency: as `require_actor`, acting for a tenant; with roles, one of them there.
 
     A role is "admin", "finance", "auditor" of the tenant, or "lead", "member", "viewer" in any of its projects; which
     project it is about is for the use case to check.
     """
 
-    def in_tenant(caller: SignedInCaller) -> Actor:
+    async def in_tenant(caller: SignedInCaller) -> Actor:
         actor = caller.actor
         _check_scope(actor, scope)
         if actor.tenant_id is None:
@@ -118,10 +119,10 @@ def require_tenant(scope: str = "read", *roles: str) -> Callable[..., Actor]:
 
 
 @cache
-def require_platform(scope: str = "read", *roles: str) -> Callable[..., Actor]:
+def require_platform(scope: str = "read", *roles: str) -> Callable[..., Awaitable[Actor]]:
     """A dependency: as `require_actor`, holding one of these roles on the platform (any, if none is named)."""
 
-    def on_platform(caller: SignedInCaller) -> Actor:
+    async def on_platform(caller: SignedInCaller) -> Actor:
         actor = caller.actor
         _check_scope(actor, scope)
         wanted = set(roles) or {"operator", "finance", "auditor"}

@@ -64,16 +64,14 @@ class Page:
 
     def go(self, address: str, note: Note | None = None) -> Response:
         """To another page of ours (303), leaving a note that is shown there."""
-        if self.fragment:
-            response = Response(status_code=204, headers={"HX-Redirect": address})
-        else:
-            response = RedirectResponse(address, 303)
+        part = Response(status_code=204, headers={"HX-Redirect": address})
+        response = part if self.fragment else RedirectResponse(address, 303)
         if note is not None and self.caller.session is not None:
             csrf.set_cookie(response, _FLASH, _seal(note, self.caller.session.csrf), self._secure, 60)
         return response
 
 
-def get_page(request: Request, work: InTransaction, caller: SignedInCaller, plumbing: Parts) -> Page:
+async def get_page(request: Request, work: InTransaction, caller: SignedInCaller, plumbing: Parts) -> Page:
     """The page of whoever is signed in with a browser; programs have the API."""
     if caller.session is None:
         raise Forbidden("for_browsers", "Pages are for browsers; programs use /api/v1.")
