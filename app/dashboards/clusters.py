@@ -84,7 +84,7 @@ def _sentence(every: Sequence[Cluster], now: datetime) -> str:
     if silent:
         verb = "does" if len(silent) == 1 else "do"
         return f"{', '.join(silent)} {verb} not answer. Nothing is promised on what was not seen."
-    return f"{words.count(len(every), 'cluster')}, all of them answer."
+    return "1 cluster. It answers." if len(every) == 1 else f"{words.number(len(every))} clusters. All of them answer."
 
 
 def _row(

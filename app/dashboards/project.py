@@ -6,7 +6,7 @@ import csv
 import io
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -20,6 +20,7 @@ from app.billing.rules import Group
 from app.bookings import queries as bookings
 from app.bookings.facts import Booking
 from app.dashboards import queries
+from app.dashboards.booking_money import figures
 from app.dashboards.cards import booking_href, conditions, limit_meters
 from app.dashboards.home import NEXT_STATES, NOW_STATES
 from app.dashboards.queries import ChargeLine
@@ -43,6 +44,8 @@ from app.web.views.project import (
     UsageRow,
 )
 
+_MOST = 200
+"""Live bookings that are looked at one by one."""
 SPLITS = {"member": "Member", "kind": "Kind"}
 
 
@@ -56,11 +59,13 @@ class Month:
     groups: tuple[Group, ...]
     lines: tuple[ChargeLine, ...]
     measured: dict[UUID, tuple[int, int]]
+    running: dict[UUID, Decimal]
+    """What bookings that go on cost beside what is in the ledger, which has only what is over."""
 
     @property
     def cost(self) -> Decimal:
-        """What the month costs so far: the rounded groups added up."""
-        return sum((g.amount for g in self.groups), Decimal(0))
+        """What the month costs so far: the rounded groups added up, and what runs."""
+        return sum((g.amount for g in self.groups), Decimal(0)) + sum(self.running.values(), Decimal(0))
 
 
 def project_page(work: Work, actor: Actor, slug: str, month: str, by: str) -> ProjectPage:
@@ -70,15 +75,19 @@ def project_page(work: Work, actor: Actor, slug: str, month: str, by: str) -> Pr
     zone = ZoneInfo(tenant.zone)
     this = date(*month_of(now, zone), 1)
     first = _read_month(month) or this
+    live = bookings.list_bookings(
+        work, projects=[project.id], states=(*NOW_STATES, *NEXT_STATES), oldest_first=True, limit=_MOST
+    )
     of = read_month(work, tenant, project, first)
+    if first == this:
+        of = _with_running(work, of, live, now)
     kinds = {k: kind.name for k, kind in inventory.kinds(work).items()}
     used = sorted({line.unit_kind for line in of.lines if line.kind == "use"})
     by = by if by in SPLITS else "member"
     people = {m.name: m.role for m in accounts.members(work, project.id)}
     rows = _rows(of, used, by, people, kinds)
-    live = bookings.list_bookings(work, projects=[project.id], states=(*NOW_STATES, *NEXT_STATES), oldest_first=True)
-    charged = billing.charged(work, [b.id for b in live])
-    held = tuple(_held(b, charged.get(b.id, Decimal(0))) for b in live)
+    held = tuple(_held(work, b, now) for b in live)
+    runs = sum(of.running.values(), Decimal(0))
     base = f"/projects/{project.slug}"
     idle = _idle(work, live, now)
     scopes = [s for s in quotas.all_scopes(work) if s.subject == "tenant" or s.project_id == project.id]
@@ -92,6 +101,7 @@ def project_page(work: Work, actor: Actor, slug: str, month: str, by: str) -> Pr
                 f"Cost centre {project.cost_centre}",
                 f"price group {tenant.price_group}",
                 _role(actor, project.id),
+                f"{words.money(runs, tenant.currency)} of this month is of bookings that still run" if runs else "",
             )
             if part
         ),
@@ -132,11 +142,16 @@ def projects_page(work: Work, actor: Actor) -> ProjectsPage:
     groups = billing.groups_of(work, [tenant.id], first)
     owner = queries.projects_of_bookings(work, {g.booking_id for g in groups})
     counts = queries.counts_by_project(work)
+    live = bookings.list_bookings(work, projects=None, states=NOW_STATES, oldest_first=True, limit=_MOST)
+    runs = [(b, _running(work, b, now)) for b in live]
     found = []
     for project in accounts.projects(work):
         if not actor.sees_project(project.id):
             continue
         mine = [g for g in groups if owner.get(g.booking_id) == project.id]
+        going = [r for b, r in runs if r is not None and b.project_id == project.id]
+        cost = sum((g.amount for g in mine), Decimal(0)) + sum((money for _, money in going), Decimal(0))
+        used = sum(g.quantity for g in mine if g.kind == "use") + sum(line.quantity for line, _ in going)
         active, booked = counts.get(project.id, (0, 0))
         found.append(
             ProjectSummary(
@@ -146,8 +161,8 @@ def projects_page(work: Work, actor: Actor) -> ProjectsPage:
                 cost_center=project.cost_centre,
                 active=active,
                 booked=booked,
-                month_cost=Money(sum((g.amount for g in mine), Decimal(0)), tenant.currency),
-                month_hours=sum(g.quantity for g in mine if g.kind == "use") // WHOLE,
+                month_cost=Money(cost, tenant.currency),
+                month_hours=used // WHOLE,
             )
         )
     return ProjectsPage(tenant.name, tuple(found))
@@ -183,6 +198,7 @@ def read_month(work: Work, tenant: TenantSeen, project: ProjectSeen, first: date
         tuple(g for g in groups if owner.get(g.booking_id) == project.id),
         tuple(queries.charge_lines(work, project.id, first)),
         {booking: (used, unused) for booking, (used, unused, _) in measured.items()},
+        {},
     )
 
 
@@ -215,6 +231,8 @@ def _rows(
     for group in of.groups:
         key = person_of.get(group.booking_id, group.person) if by == "member" else kind_of[group.booking_id]
         cost[key] += group.amount
+    for booking_id, amount in of.running.items():
+        cost[person_of[booking_id] if by == "member" else kind_of[booking_id]] += amount
     rows = []
     for key in sorted(bookings_of, key=lambda k: (-cost[k], k)):
         label = key if by == "member" else name[key]
@@ -252,8 +270,32 @@ def _daily(
     return tuple(DailySeries(key if by == "member" else kinds.get(key, key), hours[key]) for key in keys)
 
 
-def _held(booking: Booking, charged: Decimal) -> HeldBooking:
-    """What a live booking may still cost: the quote less what was charged already."""
+def _with_running(work: Work, of: Month, live: Sequence[Booking], now: datetime) -> Month:
+    """The month with what goes on now."""
+    found = [r for b in live if b.state in NOW_STATES for r in [_running(work, b, now)] if r is not None]
+    return replace(
+        of,
+        lines=(*of.lines, *(line for line, _ in found)),
+        running={line.booking_id: money for line, money in found},
+    )
+
+
+def _running(work: Work, booking: Booking, now: datetime) -> tuple[ChargeLine, Decimal] | None:
+    """What of a booking was provided and is not in the ledger yet, with its money; None when that is nothing."""
+    of = figures(work, booking, now)
+    if of.window is None:
+        return None
+    quantity, charged = queries.in_ledger(work, booking.id)
+    left = of.reserved * WHOLE - quantity
+    since = max(of.window.start, booking.metered_until or of.window.start)
+    if left <= 0 or since >= of.window.end:
+        return None
+    line = ChargeLine(booking.id, "use", booking.kind, booking.booked_by, left, since, of.window.end)
+    return line, of.charged - (billing.charged(work, [booking.id]).get(booking.id, Decimal(0)) if charged else 0)
+
+
+def _held(work: Work, booking: Booking, now: datetime) -> HeldBooking:
+    """What a live booking still costs if it goes on to its end."""
     return HeldBooking(
         name=booking.name,
         href=booking_href(booking),
@@ -261,7 +303,7 @@ def _held(booking: Booking, charged: Decimal) -> HeldBooking:
         units=booking.units,
         start=booking.starts_at,
         end=booking.ends_at,
-        held=max(booking.quoted - charged, Decimal(0)),
+        held=figures(work, booking, now).still_to_come,
         active=booking.state in NOW_STATES,
     )
 

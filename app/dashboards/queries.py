@@ -225,6 +225,16 @@ def charge_lines(work: Work, project_id: UUID, month: date) -> list[ChargeLine]:
     return [ChargeLine(*row) for row in rows]
 
 
+def in_ledger(work: Work, booking_id: UUID) -> tuple[int, bool]:
+    """(quantity of charged use, whether there is any charge) of a booking."""
+    row = work.pg.execute(
+        """SELECT coalesce(sum(quantity) FILTER (WHERE kind = 'use'), 0)::bigint, count(*) > 0 FROM charges
+            WHERE booking_id = %s""",
+        [booking_id],
+    ).fetchone()
+    return row[0], row[1]
+
+
 def months_of_project(work: Work, project_id: UUID) -> list[date]:
     """Months in which the project was charged anything, newest first."""
     rows = work.pg.execute(

@@ -239,7 +239,7 @@ def _groups(
                 units=sum(len(n.units) for n in of),
                 free=_steps(free[found].sum(axis=0), starts, window),
                 rows=shown,
-                note=f"{words.count(out, 'unit')} out of service" if out else words.count(len(found), "node"),
+                note=f"{words.count(out, 'unit')} out" if out else words.count(len(found), "node"),
                 bad=bool(out),
                 open=bool(shown) and (label in asked.open or (everything and position < 3)),
                 href=None if shown else asked.href(open=asked.open | {label}),

@@ -139,6 +139,24 @@ def test_a_projects_month_adds_up_to_its_bookings(company: Company) -> None:
     assert "October" not in browser.see("/projects/plasma?month=nonsense").text
 
 
+def test_a_projects_month_has_what_still_runs(company: Company) -> None:
+    company.book("acme", "Runs on", 8)
+    company.go_to(START + 2 * HOUR)
+    browser = company.browser("acme", "lead")
+    text = browser.see("/projects/plasma").text
+    assert "16.0 GPU-hours" in text
+    assert "of this month is of bookings that still run" in text
+    assert "38.40" in text
+    assert "76.80" in text, "four hours of eight units are still held"
+    assert "38.40" in browser.see("/projects").text
+    assert "38.40" in browser.see("/projects/plasma?by=kind").text
+    # past midnight in Zurich the first day is in the ledger, and the sum goes on
+    company.book("acme", "Over midnight", 1, START + 10 * HOUR)
+    company.go_to(START + 12 * HOUR)
+    for page, amount in (("/projects/plasma?month=2026-11", "117.60"), ("/projects/plasma?month=2026-12", "2.40")):
+        assert amount in browser.see(page).text, page
+
+
 def test_projects_of_others_are_not_found(company: Company) -> None:
     # the member of acme is in plasma, not in vision
     member = company.browser("acme")
@@ -155,7 +173,7 @@ def test_the_operators_clusters(company: Company) -> None:
     operator = company.people.browser(company.people.platform["operator"])
     page = operator.see("/operator/clusters")
     assert page.status_code == 200
-    assert "1 cluster, all of them answer." in page.text
+    assert "1 cluster. It answers." in page.text
     assert "Connected" in page.text
     assert "6 nodes are defined." in page.text
     assert "Tokamak" not in page.text
