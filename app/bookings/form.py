@@ -17,8 +17,8 @@ from pydantic import BaseModel, ValidationError
 
 from app.bookings.schemas import BookingIn, parse_duration
 
-_HOURS = re.compile(r"(\d{1,6}(?:\.\d{1,10}|,\d{1,2})?)\s*h?")
-_LOCAL = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d(?::\d\d)?)")
+_HOURS = re.compile(r"(\d{1,6}(?:\.\d{1,10}|,\d{1,2})?)\s*h?", re.ASCII)
+_LOCAL = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d(?::\d\d)?)", re.ASCII)
 _FIELDS = {"duration": "hours", "end": "hours", "quote": "name"}
 """Where a fault of the request's words is shown in the form."""
 
