@@ -8,6 +8,9 @@ from decimal import Decimal
 from fractions import Fraction
 from uuid import UUID
 
+import numpy as np
+
+from app.bookings.earliest import Prepared
 from app.bookings.facts import Booking
 from app.dashboards.queries import Around, rates_now
 from app.kernel.actor import Actor
@@ -91,6 +94,18 @@ def limit_meters(
                 )
             )
     return tuple(meters)
+
+
+def whole_nodes(free: Iterable[Prepared], now: datetime) -> dict[int, int]:
+    """How many nodes are free as a whole at this instant, by how many units they have."""
+    at, whole = int(now.timestamp()), dict[int, int]()
+    for one in free:
+        is_free = (one.start <= at) & (one.end > at)
+        units = np.zeros(len(one.pool.nodes), np.int64)
+        np.add.at(units, one.node[is_free], one.weight[is_free])
+        for size in units[(units == one.pool.installed) & (units > 0)].tolist():
+            whole[size] = whole.get(size, 0) + 1
+    return whole
 
 
 def scopes_of_project(scopes: Sequence[Scope], project_id: UUID, actor: Actor) -> list[Scope]:

@@ -15,7 +15,7 @@ from app.bookings.earliest import Prepared, free_profile
 from app.bookings.facts import Booking
 from app.dashboards import queries
 from app.dashboards.booking_money import figures
-from app.dashboards.cards import booking_card, booking_href, limit_meters, scopes_of_project
+from app.dashboards.cards import booking_card, booking_href, limit_meters, scopes_of_project, whole_nodes
 from app.dashboards.queries import Around
 from app.inventory import queries as inventory
 from app.inventory.facts import Pool
@@ -189,16 +189,7 @@ def _kind_free(
 
 def _largest(free: list[Prepared], now: datetime) -> str:
     """Whole nodes that are free at this instant: `3 × 8`."""
-    at = int(now.timestamp())
-    whole: dict[int, int] = {}
-    for one in free:
-        is_free = (one.start <= at) & (one.end > at)
-        per_node: dict[int, int] = {}
-        for node, weight in zip(one.node[is_free].tolist(), one.weight[is_free].tolist(), strict=True):
-            per_node[node] = per_node.get(node, 0) + weight
-        for node, units in per_node.items():
-            if units == int(one.pool.installed[node]):
-                whole[units] = whole.get(units, 0) + 1
+    whole = whole_nodes(free, now)
     if not whole:
         return ""
     size = max(whole)

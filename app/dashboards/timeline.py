@@ -13,8 +13,10 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from app.bookings import offers
-from app.bookings.capacity import Ints, PoolSnapshot, epoch, instant
+from app.bookings.capacity import Ints, PoolSnapshot, Shape, epoch, instant
+from app.bookings.earliest import earliest
 from app.dashboards import queries
+from app.dashboards.cards import whole_nodes
 from app.dashboards.queries import HeldRange, OwnBooking, Trouble
 from app.inventory import queries as inventory
 from app.inventory.facts import POSITIONS_PER_GPU, NodeCapacity, Pool, PoolCapacity
@@ -90,7 +92,7 @@ def timeline(work: Work, actor: Actor, zone: ZoneInfo, asked: Asked) -> Timeline
     day = asked.first or now.astimezone(zone).date()
     _, days, _ = RANGES[asked.length]
     return TimelinePage(
-        sentence=_sentence(cluster, units, free_now),
+        sentence=_sentence(cluster, units, free_now) + _whole_sentence(work, shown, now, actor.zone),
         clusters=tuple(Link(name, asked.href(cluster=name, kind="", open=()), name == cluster) for name in names),
         kinds=(
             Option("", "All kinds", not kind),
@@ -196,6 +198,23 @@ def _sentence(cluster: str, units: int, free: int) -> str:
     if not units:
         return f"{cluster} has no node of this kind."
     return f"{words.number(free)} of {words.number(units)} units of {cluster} are free now."
+
+
+def _whole_sentence(work: Work, pools: Sequence[Pool], now: datetime, zone: str) -> str:
+    """When a node is free as a whole: now, or from when for an hour at least."""
+    capacities = inventory.capacity_of(work, pools)
+    free = [(pool, offers.prepared(work, capacities[pool.id], now)) for pool in pools]
+    whole = sum(whole_nodes((prepared for _, prepared in free), now).values())
+    if whole:
+        return f" {words.count(whole, 'node')} {'is' if whole == 1 else 'are'} free as a whole."
+    starts = []
+    for pool, prepared in free:
+        size = int(prepared.pool.installed.max(initial=0))
+        if size:
+            shape = Shape(nodes=1, per_node=size)
+            starts.append(earliest(prepared, shape, 3600, now, now + pool.policy.horizon))
+    found = [start for start in starts if start is not None]
+    return f" A whole node is free from {words.moment(min(found), zone, now)}." if found else ""
 
 
 # --- groups and rows --------------------------------------------------------------------------------------------------

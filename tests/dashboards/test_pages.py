@@ -41,12 +41,15 @@ def test_another_tenant_sees_only_busy(company: Company) -> None:
 def test_the_timelines_free_band_counts_what_is_free(company: Company) -> None:
     company.book("acme", "A", 20, START + HOUR)
     text = company.browser("beta").see("/timeline?range=day").text
-    assert "48 of 48 units of sim are free now." in text
+    assert "48 of 48 units of sim are free now. 6 nodes are free as a whole." in text
     # 13:00 in Zurich is 12:00 UTC; the booking lies from 14:00 to 20:00
     for instant, free in (("13:30", 48), ("14:00", 28), ("19:30", 28), ("20:00", 48)):
         assert free_at(text, instant) == free, instant
     company.set_clock(START + 2 * HOUR)
     assert "28 of 48 units of sim are free now." in company.browser("beta").see("/timeline").text
+    company.book("acme", "B", 28)
+    later = company.browser("beta").see("/timeline").text
+    assert "0 of 48 units of sim are free now. A whole node is free from today, 20:00." in later
 
 
 def free_at(text: str, clock: str) -> int:
