@@ -53,7 +53,5 @@ class Preparing:
             view = ErrorPage(
                 503, "Being prepared", text, progress=percent, progress_text=f"{percent} % done", retry=RETRY
             )
-            # a page that loads itself again without script
-            headers["Refresh"] = headers["Retry-After"]
             answer = HTMLResponse(render(view, bare_frame()), 503, headers)
         await answer(scope, receive, send)
