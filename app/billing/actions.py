@@ -1,14 +1,18 @@
-"""Metered time becomes money: charges are added to the ledger, never changed."""
+"""Metered time becomes money: charges are added to the ledger, never changed. And limits that count what is booked."""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from app.billing import queries, rules
 from app.bookings import queries as bookings
+from app.kernel.actor import Actor
 from app.kernel.errors import NotFound
 from app.plumbing.db import Work
+from app.quotas import actions as quotas
+from app.quotas.rules import Scope
 from app.usage import queries as usage
 from app.usage.rules import charge_window
 
@@ -36,3 +40,25 @@ def charge(work: Work, booking_id: UUID) -> int:
     if booking.state == "ENDED":
         usage.forget_finished(work, booking_id)
     return new
+
+
+def set_limit(
+    work: Work,
+    actor: Actor,
+    *,
+    project_id: UUID | None = None,
+    account_id: UUID | None = None,
+    kind: str | None = None,
+    units: int | None,
+    hours: int | None,
+) -> Scope:
+    """Set a limit as quotas.actions.set_limit does, and count in what was booked before there was one.
+
+    Counted is everything from 45 days ago on, so that the running month is whole in every zone.
+    """
+    scope = quotas.set_limit(
+        work, actor, project_id=project_id, account_id=account_id, kind=kind, units=units, hours=hours
+    )
+    since = work.product_now() - timedelta(days=45)
+    quotas.count_in(work, scope, queries.booked_in(work, scope, since))
+    return scope

@@ -6,19 +6,25 @@ from datetime import date
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Depends, Query, Response
+from pydantic import BaseModel, ConfigDict, Field
 
 from app.accounts.audit import record
-from app.accounts.queries import TenantSeen, tenant, tenants
-from app.billing import queries, rules
+from app.accounts.queries import TenantSeen, members, project_by_slug, tenant, tenants
+from app.billing import actions, queries, rules
 from app.billing.report import report_csv, statement_csv
 from app.kernel import ids
 from app.kernel.actor import Actor
 from app.kernel.errors import Forbidden, Invalid, NotFound
+from app.kernel.money import SCALE, WHOLE
 from app.plumbing.db import Work
-from app.web.deps import AnyActor, InTransaction
+from app.pricing.rules import hours_in_json
+from app.quotas import queries as quotas
+from app.quotas.rules import Scope, month_at
+from app.web.deps import AnyActor, InTransaction, require_actor
 
 router = APIRouter(prefix="/api/v1", tags=["statements"])
+Manager = Annotated[Actor, Depends(require_actor("manage"), scope="function")]
 
 SEES_ALL = frozenset({"finance", "auditor"})
 """Platform roles that see every tenant's money."""
@@ -122,6 +128,81 @@ def report_of(work: Work, actor: Actor, seen: tuple[TenantSeen, ...], month: dat
     else:
         lines = queries.month_report(work, [t.id for t in seen], month)
     return report_csv(lines, month, {t.id: t.name for t in seen})
+
+
+# --- limits -----------------------------------------------------------------------------------------------------------
+
+
+class Limit(BaseModel):
+    """Units at once and unit-hours a month of the tenant, one of its projects, or one of its people; null: no limit."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"example": {"project": "plasma", "kind": None, "units": 96, "hours": 6000}}
+    )
+
+    project: str | None = Field(default=None, max_length=63)
+    person: str | None = Field(default=None, max_length=200, description="e-mail address of a member")
+    kind: str | None = Field(default=None, max_length=63)
+    units: int | None = Field(default=None, ge=0, le=10**6)
+    hours: int | None = Field(default=None, ge=0, le=10**9)
+
+
+@router.get("/limits", tags=["limits"])
+def list_limits(work: InTransaction, actor: AnyActor, tenant: OfTenant = None) -> dict[str, Any]:
+    """Every limit of the tenant with what is used and held of it this month. Operators name the tenant."""
+    _act_for(work, actor, tenant, SEES_OWN, frozenset({"operator", "auditor"}))
+    return {"items": [_limit_json(work, scope) for scope in quotas.all_scopes(work)], "next": None}
+
+
+@router.put("/limits", tags=["limits"])
+def put_limit(body: Limit, work: InTransaction, actor: Manager, tenant: OfTenant = None) -> dict[str, Any]:
+    """Set a limit: a tenant's own by operators, of projects and people by the tenant's admin too. What is booked stays."""
+    _act_for(work, actor, tenant, frozenset({"admin"}), frozenset({"operator"}))
+    project = None if body.project is None else project_by_slug(work, body.project)
+    person = next((m for m in members(work) if m.email == body.person), None) if body.person else None
+    if (body.project is not None and project is None) or (body.person is not None and person is None):
+        raise NotFound("limit", "There is no such project or person in this tenant.")
+    scope = actions.set_limit(
+        work,
+        actor,
+        project_id=project and project.id,
+        account_id=person and person.account_id,
+        kind=body.kind,
+        units=body.units,
+        hours=body.hours,
+    )
+    return _limit_json(work, scope)
+
+
+def _act_for(
+    work: Work, actor: Actor, slug: str | None, in_tenant: frozenset[str], on_platform: frozenset[str]
+) -> None:
+    """Act for one's own tenant, or for the one named if one runs the platform."""
+    if actor.platform_roles & on_platform:
+        with work.read_all():
+            named = next((t for t in tenants(work) if t.slug == slug), None)
+        if named is None:
+            raise NotFound("tenant", "There is no such tenant: name one with ?tenant=slug.")
+        work.act_for(named.id)
+    elif actor.tenant_id is None or not actor.tenant_roles & in_tenant or actor.project_id is not None:
+        raise Forbidden("role", f"This takes the tenant role of {' or '.join(sorted(in_tenant))}, or an operator.")
+
+
+def _limit_json(work: Work, scope: Scope) -> dict[str, Any]:
+    now = work.product_now()
+    zone = work.pg.execute("SELECT zone FROM tenants WHERE tenant_id = %s", [work.tenant_id]).fetchone()[0]
+    month = month_at(now, zone)
+    taken = quotas.month_total(work, scope, month, now)
+    return {
+        "subject": scope.subject,
+        "name": scope.name,
+        "kind": scope.kind,
+        "units": None if scope.max_rate is None else scope.max_rate // WHOLE,
+        "hours": None if scope.max_quantity is None else scope.max_quantity // SCALE,
+        "month": f"{month:%Y-%m}",
+        "used_hours": hours_in_json(taken.used),
+        "held_hours": hours_in_json(taken.held),
+    }
 
 
 def in_json(statement: rules.Statement) -> dict[str, Any]:

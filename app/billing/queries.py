@@ -4,7 +4,8 @@ platform people who read across (`Work.read_all`)."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import date
+from dataclasses import replace
+from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
 from uuid import UUID
@@ -20,6 +21,7 @@ from app.kernel.money import SCALE, line_amount
 from app.kernel.window import Window, month_window
 from app.plumbing.db import Work
 from app.pricing.queries import kind_names
+from app.quotas.rules import Piece, Scope, pieces
 from app.usage.rules import Interval
 
 charged = bookings.charged
@@ -162,6 +164,29 @@ def ledger_lines(work: Work, tenant_id: UUID, booking_id: UUID) -> list[tuple]:
             WHERE c.tenant_id = %s AND c.booking_id = %s ORDER BY c.starts_at, c.kind DESC, c.id""",
         [tenant_id, booking_id],
     ).fetchall()
+
+
+def booked_in(work: Work, scope: Scope, since: datetime) -> list[tuple[UUID, tuple[Piece, ...]]]:
+    """What each booking that falls under a scope commits from `since` on, whether it was counted there or not."""
+    found = work.pg.execute(
+        """SELECT id, units, share840, zone, least(ends_at, coalesce(released_at, ends_at)), coalesce(provided_at, starts_at)
+             FROM bookings WHERE tenant_id = %s AND ends_at > %s AND state <> ALL(%s)
+              AND NOT (state = 'ENDED' AND provided_at IS NULL)
+              AND (%s::uuid IS NULL OR project_id = %s) AND (%s::uuid IS NULL OR account_id = %s)
+              AND (%s::text IS NULL OR kind = %s) ORDER BY id FOR NO KEY UPDATE""",
+        [work.tenant_id, since, ["CANCELLED", "REJECTED", "LAPSED"], *[scope.project_id] * 2, *[scope.account_id] * 2,
+         *[scope.kind] * 2],
+    ).fetchall()  # fmt: skip
+    out = []
+    for booking_id, units, share840, zone, end, start in found:
+        counted = Window(max(start, since), end) if max(start, since) < end else None
+        cut = [
+            replace(s, window=part)
+            for s in bookings.segments_of(work, booking_id)
+            if counted is not None and (part := s.window.intersect(counted)) is not None
+        ]
+        out.append((booking_id, pieces(cut, ZoneInfo(zone), units, share840)))
+    return out
 
 
 # --- the month --------------------------------------------------------------------------------------------------------

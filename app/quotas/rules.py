@@ -142,6 +142,11 @@ def months_of(pieces: Iterable[Piece]) -> tuple[Month, ...]:
     return tuple(sorted({p.day.replace(day=1) for p in pieces}))
 
 
+def month_at(instant: datetime, zone: str) -> Month:
+    """The calendar month of an instant in a zone."""
+    return instant.astimezone(ZoneInfo(zone)).date().replace(day=1)
+
+
 def next_month(month: Month) -> Month:
     """The first day of the month after."""
     return date(month.year + month.month // 12, month.month % 12 + 1, 1)

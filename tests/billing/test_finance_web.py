@@ -58,7 +58,9 @@ class Firm:
         tenant = {"physics": self.money.tenant, "bio": self.bio}.get(person.partition("-")[0])
         with self.web.plumbing.database.work(tenant) as work:
             actor = self._actor(work, person, tenant)
-            made = accounts.create_token(work, actor, label="t", scopes=("read", "bill"), days=9, project_id=None)
+            made = accounts.create_token(
+                work, actor, label="t", scopes=("read", "bill", "manage"), days=9, project_id=None
+            )
         return self.web.api(made.secret)
 
     def browser(self, person: str):

@@ -115,7 +115,14 @@ ROUTES: dict[tuple[str, str], Rule] = {
     ("POST", "/bookings/{number}/cancel"): Rule(BOOKERS, stranger=404),
     ("POST", "/bookings/{number}/release"): Rule(BOOKERS, stranger=404),
     ("POST", "/bookings/{number}/extend"): Rule(BOOKERS, stranger=404, form={"by": "PT1H"}),
-    # money
+    # money and limits
+    ("GET", "/api/v1/limits"): Rule(frozenset({"admin", "finance", "auditor"}) | RUNS, query={"tenant": "physics"}),
+    ("PUT", "/api/v1/limits"): Rule(
+        OPERATOR | {"admin"},
+        "manage",
+        query={"tenant": "physics"},
+        json={"project": "plasma", "units": 96, "hours": 10},
+    ),
     ("GET", "/api/v1/statements"): Rule(TENANT_MONEY, query={"tenant": "physics"}),
     ("GET", "/api/v1/statements/{period}"): Rule(TENANT_MONEY, query={"tenant": "physics"}),
     ("GET", "/api/v1/statements/{period}/csv"): Rule(TENANT_MONEY, query={"tenant": "physics"}),

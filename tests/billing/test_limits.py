@@ -1,0 +1,70 @@
+"""Limits over the API: set by whoever may, counting what was booked before they existed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from tests.billing.test_finance_web import Firm
+from tests.billing.world import NOW, hours
+from tests.servers import Addresses, TestDatabase
+
+
+@pytest.fixture
+def firm(database: TestDatabase, servers: Addresses) -> Iterator[Firm]:
+    made = Firm(database, servers)  # physics: 40 unit-hours were reserved; the clock stands a day later
+    yield made
+    made.web.close()
+    made.money.close()
+
+
+def test_a_limit_set_later_counts_what_is_used_and_booked(firm):
+    firm.money.add_booking(hours(30), hours(35), units=8, node=1, state="BOOKED")
+    firm.money.add_booking(hours(40), hours(41), held=False, state="CANCELLED")
+    firm.money.add_booking(NOW - timedelta(days=60), NOW - timedelta(days=59), held=False, state="ENDED")
+    firm.money.add_booking(NOW, hours(3), held=False, state="ENDED")  # never provided
+    api = firm.api("physics-admin")
+    limit = {"project": "plasma", "kind": None, "units": 96, "hours": 6000}
+    for _ in range(2):
+        answer = api.put("/api/v1/limits", json=limit)
+        assert answer.status_code == 200, answer.text
+        assert answer.json() == {
+            "subject": "project", "name": "Plasma", "kind": None, "units": 96, "hours": 6000, "month": "2026-03",
+            "used_hours": "40.00", "held_hours": "40.00",
+        }  # fmt: skip
+    assert [one["name"] for one in api.get("/api/v1/limits").json()["items"]] == ["Plasma"]
+
+
+def test_a_persons_limit_and_a_kinds_count_only_theirs(firm):
+    api = firm.api("physics-admin")
+    person = api.put("/api/v1/limits", json={"person": "physics-finance@example.test", "hours": 1})
+    assert (person.status_code, person.json()["used_hours"]) == (200, "0.00")
+    kind = api.put("/api/v1/limits", json={"project": "plasma", "kind": "h200", "hours": 1})
+    assert kind.json()["used_hours"] == "0.00"
+    assert api.put("/api/v1/limits", json={"project": "plasma", "kind": "h100"}).json()["used_hours"] == "40.00"
+
+
+def test_who_may_and_who_may_not(firm):
+    own = {"units": 8}
+    assert firm.api("physics-admin").put("/api/v1/limits", json=own).status_code == 403  # the tenant's own: operators
+    operator = firm.api("platform-operator")
+    assert operator.put("/api/v1/limits", json=own).status_code == 404  # no tenant named
+    assert operator.put("/api/v1/limits?tenant=physics", json=own).json()["units"] == 8
+    assert firm.api("physics-member").put("/api/v1/limits", json={"project": "plasma"}).status_code == 403
+    assert firm.api("bio-admin").put("/api/v1/limits?tenant=physics", json={"project": "plasma"}).status_code == 200
+    assert firm.money.rows("SELECT DISTINCT tenant_id, subject FROM scopes ORDER BY subject") == [
+        (firm.bio, "project"),  # one's own tenant, whatever is asked for
+        (firm.money.tenant, "tenant"),
+    ]
+
+
+@pytest.mark.parametrize("wrong", [{"project": "nothing"}, {"person": "nobody@example.test"}])
+def test_what_is_not_there_is_not_found(firm, wrong):
+    assert firm.api("physics-admin").put("/api/v1/limits", json=wrong).status_code == 404
+
+
+@pytest.mark.parametrize("wrong", [{"units": -1}, {"hours": "x"}, {"project": "plasma", "kind": "nothing"}, {"x": 1}])
+def test_what_is_wrong_in_itself_is_422(firm, wrong):
+    assert firm.api("physics-admin").put("/api/v1/limits", json=wrong).status_code == 422
