@@ -31,9 +31,9 @@ def me(work: InTransaction, actor: AnyActor) -> MeAnswer:
     """Who the token or session belongs to, and what it may."""
     seen = queries.tenant(work, actor.tenant_id) if actor.tenant_id else None
     slugs = {p.id: p.slug for p in queries.projects(work)} if seen else {}
-    roles = [f"tenant:{r}" for r in sorted(actor.tenant_roles)] + [
-        f"platform:{r}" for r in sorted(actor.platform_roles)
-    ]
+    roles = [f"project:{r}" for r in sorted({r for p, r in actor.project_roles.items() if actor.sees_project(p)})]
+    roles += [f"tenant:{r}" for r in sorted(actor.tenant_roles)]
+    roles += [f"platform:{r}" for r in sorted(actor.platform_roles)]
     return MeAnswer(
         id=public(ACCOUNT, actor.account_id),
         name=actor.name,

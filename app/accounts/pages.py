@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Form, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
@@ -24,6 +25,7 @@ from app.web.views.people import ChooseScopePage, SignInPage
 router = APIRouter(include_in_schema=False)
 router.include_router(pages_me.router)
 _ATTEMPT_SECONDS = 600
+_LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 
 @router.get("/sign-in")
@@ -82,6 +84,10 @@ def start_oidc(request: Request, parts: Parts, next: str = "/") -> Response:
     provider = _provider(request)
     if provider is None:
         raise NotFound("no_provider", "No sign-in provider is set up here.")
+    ours, asked = urlsplit(parts.settings.address), request.url
+    if asked.netloc != ours.netloc and {asked.hostname, ours.hostname} <= _LOOPBACK:
+        # cookies know localhost and 127.0.0.1 as two places, and the provider leads back to one of them
+        return RedirectResponse(with_next(f"{parts.settings.address}/oidc/start", local_address(next)), 303)
     try:
         attempt = provider.begin()
     except Unavailable as error:

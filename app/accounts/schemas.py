@@ -83,6 +83,6 @@ class MeAnswer(BaseModel):
     zone: str
     tenant: TenantAnswer | None
     project: str | None = Field(description="short name, for a token bound to one project")
-    roles: list[str] = Field(description="such as tenant:admin, platform:operator")
+    roles: list[str] = Field(description="such as project:lead, tenant:admin, platform:operator")
     projects: dict[str, str] = Field(description="short name of a project -> role in it")
     scopes: list[str]

@@ -44,8 +44,9 @@ def check(request: Request, sent: str, expected: str) -> None:
 def refuse_other_sites(request: Request) -> None:
     """Raise `Forbidden` when Origin or Sec-Fetch-Site names another site."""
     origin = request.headers.get("origin")
-    host = request.headers.get("host", "")
-    if origin is not None and (urlsplit(origin).netloc != host or not host):
+    # the address that people use stands in the settings, should a proxy put another Host into its requests
+    ours = {request.headers.get("host", ""), urlsplit(request.app.state.plumbing.settings.address).netloc}
+    if origin is not None and urlsplit(origin).netloc not in ours - {""}:
         raise Forbidden("other_site", "Another site asked for this. Open Berth itself and do it there.")
     if origin is None and request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise Forbidden("other_site", "Another site asked for this. Open Berth itself and do it there.")

@@ -14,6 +14,7 @@ from app.accounts.oidc import Provider
 from app.kernel.errors import Forbidden, Unavailable
 from app.settings import Settings
 from tests.accounts.provider import CLIENT, SECRET, FakeProvider
+from tests.accounts.world import ADDRESS, World
 
 NOW = datetime(2026, 12, 1, 9, 0, tzinfo=UTC)
 STAMP = int(NOW.timestamp())
@@ -222,3 +223,27 @@ def test_groups_come_from_the_claim_that_the_settings_name(fake: FakeProvider) -
     fake.claims |= {"realm_access": {"roles": ["a", "b"]}, "groups": ["c"]}
     known = provider(fake, oidc_groups_claim="realm_access.roles")
     assert sign_in(fake, known).groups == ("a", "b")
+
+
+def test_the_way_begins_where_it_ends(fake: FakeProvider, database, valkey_url) -> None:
+    """On a machine of one's own, localhost and 127.0.0.1 are two places for cookies."""
+    world = World(database, valkey_url, people=False, oidc_issuer=fake.issuer, oidc_client_id=CLIENT)
+    try:
+        browser = world.browser()
+        elsewhere = browser.get("http://localhost:8000/oidc/start", params={"next": "/me"})
+        assert elsewhere.headers["location"] == f"{ADDRESS}/oidc/start?next=%2Fme"
+        assert browser.get("/oidc/start").headers["location"].startswith(f"{fake.issuer}/auth?")
+    finally:
+        world.close()
+
+
+def test_a_provider_that_is_away_leaves_the_form(database, valkey_url) -> None:
+    world = World(database, valkey_url, people=False, oidc_issuer="http://127.0.0.1:1/realm", oidc_client_id=CLIENT,
+                  oidc_name="Company sign-in")  # fmt: skip
+    try:
+        page = world.browser().get("/oidc/start")
+        assert page.status_code == 503
+        assert "Company sign-in cannot be reached" in page.text
+        assert 'name="password"' in page.text
+    finally:
+        world.close()

@@ -71,7 +71,7 @@ def test_the_request_is_made_as_it_should_be(person: Person) -> None:
 
 def test_groups_give_roles_and_only_those_the_map_names(world: World, person: Person) -> None:
     person.sign_in("mika")
-    assert me(person)["roles"] == ["tenant:admin"]
+    assert me(person)["roles"] == ["project:member", "project:viewer", "tenant:admin"]
     assert me(person)["projects"] == {"plasma": "member", "vision": "viewer"}
     other = Person(world)
     other.sign_in("otto")
@@ -239,5 +239,5 @@ def test_a_local_account_with_the_same_address_is_somebody_else(world: World, pe
         local = world.account(work, "lena")  # lena@example.test, as Keycloak's
         actions.add_member(work, SYSTEM, local, "admin")
     person.sign_in("lena")
-    assert me(person)["roles"] == []
+    assert me(person)["roles"] == ["project:lead"]
     assert me(person)["projects"] == {"plasma": "lead"}

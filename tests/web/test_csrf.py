@@ -71,6 +71,15 @@ def test_the_api_with_a_cookie_needs_the_token_too(world: World, member) -> None
     assert taken.status_code == 201
 
 
+def test_behind_a_proxy_the_address_that_people_use_is_ours(world: World, member) -> None:
+    answer = member.post(
+        "/me",
+        data={"zone": "Asia/Tokyo", "csrf_token": member.form_token},
+        headers={"Host": "inside:9000", "Origin": ADDRESS},
+    )
+    assert answer.status_code == 303
+
+
 def test_the_api_with_a_token_needs_none(world: World) -> None:
     api = world.api(world.token(world.tenants["acme"].people["member"], "acme", "admin", "read"))
     assert api.post("/api/v1/tokens", json={"label": "x", "scopes": ["read"], "days": 1}).status_code == 201
