@@ -9,7 +9,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import create_engine, inspect
+from sqlalchemy import BigInteger, Column, MetaData, Text, create_engine, inspect
 from sqlmodel import SQLModel
 
 from app.plumbing.db import sqlalchemy_url
@@ -73,15 +73,36 @@ def test_a_migration_that_waits_for_a_lock_gives_up(empty: TestDatabase) -> None
 
 def test_models_equal_migrations(module_database: TestDatabase) -> None:
     import_tables()
-    engine = create_engine(sqlalchemy_url(module_database.owner_url))
+    differences = differing(module_database, SQLModel.metadata)
+    assert not differences, "\n".join(differences)
+
+
+def test_a_difference_would_be_seen(module_database: TestDatabase) -> None:
+    import_tables()
+    changed = MetaData()
+    for table in SQLModel.metadata.tables.values():
+        table.to_metadata(changed)
+    changed.tables["tenants"].append_column(Column("colour", Text))
+    changed.tables["projects"].c.name.nullable = True
+    changed.tables["tokens"].c.label.type = BigInteger()
+    changed.tables["sessions"].indexes.clear()
+    changed.remove(changed.tables["sign_in_tries"])
+    told = "\n".join(differing(module_database, changed))
+    for word in ("colour", "modify_nullable", "modify_type", "sessions_of_account", "sign_in_tries"):
+        assert word in told, f"{word}: {told}"
+
+
+def differing(database: TestDatabase, metadata: MetaData) -> list[str]:
+    """What Alembic would change in the database to make it as the models say."""
+    engine = create_engine(sqlalchemy_url(database.owner_url))
     with engine.connect() as connection:
         context = MigrationContext.configure(
             connection,
             opts={"compare_type": True, "compare_server_default": False, "include_object": _comparable},
         )
-        differences = [str(d) for d in compare_metadata(context, SQLModel.metadata)]
+        found = [str(d) for d in compare_metadata(context, metadata)]
     engine.dispose()
-    assert not differences, "\n".join(differences)
+    return found
 
 
 def test_every_table_has_a_model(module_database: TestDatabase) -> None:
