@@ -38,6 +38,18 @@ def test_another_tenant_sees_only_busy(company: Company) -> None:
         assert beta.get(address).status_code in (303, 404, 401), address
 
 
+def test_another_project_of_ones_own_tenant_is_busy_too(company: Company) -> None:
+    admin = company.people.token(company.person("acme", "tenant-admin"), "acme", "read", "book")
+    body = {"project": "vision", "name": "Vision only", "kind": "h100-sxm-80gb", "units": 2, "duration": "PT6H"}
+    answer = company.people.api(admin).post("/api/v1/bookings", json=body | {"start": (START + HOUR).isoformat()})
+    assert answer.status_code == 201, answer.text
+    member = company.browser("acme").see("/timeline").text
+    assert "Vision only" not in member
+    assert re.findall(r'class="b-bar (k-\w+)', member) == ["k-busy"]
+    assert "Vision only" not in company.browser("acme").see("/").text
+    assert "Vision only" in company.browser("acme", "tenant-admin").see("/timeline").text
+
+
 def test_the_timelines_free_band_counts_what_is_free(company: Company) -> None:
     company.book("acme", "A", 20, START + HOUR)
     text = company.browser("beta").see("/timeline?range=day").text
