@@ -220,7 +220,7 @@ def _limits(desk: Desk, ask: Ask, offer: Offer) -> tuple[tuple[Reason, ...], tup
 
 def _limits_anyway(desk: Desk, ask: Ask, pool: Pool) -> tuple[Reason, ...]:
     """What the limits would say although the pool cannot serve it: all reasons at once."""
-    start = ask.start if ask.start is not None else desk.now
+    start = max(ask.start, desk.now) if ask.start is not None else desk.now
     if ask.length <= timedelta(0) or ask.length > 2 * pool.policy.horizon:
         return ()
     window = Window(start, start + ask.length)

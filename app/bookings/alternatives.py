@@ -31,16 +31,26 @@ _TRIES = 24
 def explain(desk: Desk, ask: Ask, refused: Refused) -> Refused:
     """The same refusal with what would work instead."""
     found: dict[str, Alternative] = {}
-    tried = set()
-    for kind_of_change, candidate in _candidates(desk, ask):
-        if kind_of_change in found or candidate in tried:
-            continue
-        tried.add(candidate)
-        if len(found) == MOST or len(tried) > _TRIES:
-            break
-        offer = _possible(desk, candidate)
-        if offer is not None:
-            found[kind_of_change] = _alternative(kind_of_change, candidate, offer)
+    tried: set[Ask] = set()
+    fewer: list[Ask] = []
+
+    def look(candidates: Iterator[tuple[str, Ask]], tries: int) -> None:
+        for kind_of_change, candidate in candidates:
+            if len(found) == MOST or len(tried) >= tries:
+                return
+            if kind_of_change in found or candidate in tried:
+                continue
+            tried.add(candidate)
+            offer = _possible(desk, candidate)
+            if offer is not None:
+                candidate = _pinned(candidate, offer)
+                found[kind_of_change] = _alternative(kind_of_change, candidate, offer)
+                if kind_of_change == "units":
+                    fewer.append(candidate)
+
+    look(_candidates(desk, ask), _TRIES)
+    if len(found) < 2 and fewer:  # one change is not enough for anything else: two together may be
+        look(_with_fewer(desk, ask, fewer[0]), 2 * _TRIES)
     return Refused(Refusal(refused.refusal.reasons, tuple(found.values())), refused.code)
 
 
@@ -58,6 +68,7 @@ def _candidates(desk: Desk, ask: Ask) -> Iterator[tuple[str, Ask]]:
     yield from (("time", later) for later in _later(desk, mended, wanted))
     if mended.start is not None:
         yield from (("length", shorter) for shorter in _shorter(desk, mended, wanted))
+    yield from (("length", shorter) for shorter in _halved(mended, wanted))
     yield from (("shape", replace(mended, shape=shape)) for shape in _shapes(mended.shape, wanted))
     kinds = sorted({p.kind for p in every if p.kind != ask.kind}) if ask.kind is not None else []
     priced = sorted(kinds, key=lambda kind: _price(desk, mended, kind))
@@ -67,6 +78,34 @@ def _candidates(desk: Desk, ask: Ask) -> Iterator[tuple[str, Ask]]:
     yield from (("units", replace(mended, shape=shape)) for shape in _as_many_as_fit(desk, mended, wanted))
     yield from (("units", replace(mended, shape=shape)) for shape in _fewer(mended.shape))
     yield from (("kind", replace(mended, kind=kind, cluster=None, start=None)) for kind in priced)
+
+
+def _pinned(ask: Ask, offer: Offer) -> Ask:
+    """A start that lies ahead is named, where the grid allows it: what is clicked later is then what was shown."""
+    ahead = ask.start is None and not offer.starts_now
+    on_grid = not int(offer.window.start.timestamp()) % int(offer.pool.policy.grid.total_seconds())
+    return replace(ask, start=offer.window.start) if ahead and on_grid else ask
+
+
+def _with_fewer(desk: Desk, ask: Ask, fewer: Ask) -> Iterator[tuple[str, Ask]]:
+    """The smaller request that fits, changed in one more way."""
+    every = [p for p in desk.pools() if p.writes]
+    kinds = sorted({p.kind for p in every if p.kind != ask.kind}) if ask.kind is not None else []
+    for kind in sorted(kinds, key=lambda kind: _price(desk, fewer, kind)):
+        yield "units_and_kind", replace(fewer, kind=kind, cluster=None)
+    pools = [p for p in every if ask.kind in (None, p.kind) and ask.cluster in (None, p.cluster)]
+    yield from (("units_and_time", later) for later in _later(desk, fewer, pools))
+    yield from (("units_and_length", shorter) for shorter in _halved(fewer, pools))
+
+
+def _halved(ask: Ask, pools: list[Pool]) -> Iterator[Ask]:
+    """Half as long, and half of that: where hours are what is short."""
+    if pools:
+        policy, length = pools[0].policy, ask.length
+        for _ in range(3):
+            length = length / 2 // policy.grid * policy.grid
+            if length >= policy.min_length:
+                yield replace(ask, length=length)
 
 
 def _mended(desk: Desk, ask: Ask, pool: Pool) -> tuple[Ask, str]:

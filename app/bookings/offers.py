@@ -220,7 +220,9 @@ def _exact(desk: Desk, ask: Ask, pools, capacities) -> Iterator[Offer | tuple[Po
         if ask.length <= timedelta(0):
             yield pool, tuple(reasons)
             continue
-        window = Window(ask.start, ask.start + ask.length)
+        # what lies in the past is refused for that; all else is judged as if it began now
+        start = desk.now if any(r.code == "start_in_past" for r in reasons) else ask.start
+        window = Window(start, start + ask.length)
         reasons += rules.check_horizon(window.end, pool.policy, desk.now)
         segments = desk.segments(pool.kind, window)
         if segments is None:

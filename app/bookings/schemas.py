@@ -26,6 +26,9 @@ from app.bookings.capacity import Shape
 _DURATION = re.compile(r"P(?=.)(?:(\d{1,5})W)?(?:(\d{1,5})D)?(?:T(?=.)(?:(\d{1,6})H)?(?:(\d{1,7})M)?(?:(\d{1,8})S)?)?")
 _OFFSET = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)", re.IGNORECASE)
 
+LONGEST = timedelta(days=3653)
+"""Longer than any policy allows, and short enough to be added to any instant."""
+
 
 def parse_duration(text: str) -> timedelta:
     """An ISO 8601 duration of weeks, days, hours, minutes and seconds (`PT6H`, `P1DT12H`). ValueError otherwise."""
@@ -33,7 +36,10 @@ def parse_duration(text: str) -> timedelta:
     if match is None:
         raise ValueError("a duration is written as in ISO 8601, such as PT6H or P1DT30M")
     weeks, days, hours, minutes, seconds = (int(g or 0) for g in match.groups())
-    return timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
+    length = timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
+    if length > LONGEST:
+        raise ValueError("a duration is at most ten years")
+    return length
 
 
 def duration_text(length: timedelta) -> str:

@@ -270,6 +270,9 @@ _CHANGES = {
     "shape": "Laid out otherwise",
     "kind": "Another kind",
     "cluster": "Another cluster",
+    "units_and_kind": "Fewer, of another kind",
+    "units_and_time": "Fewer, at another time",
+    "units_and_length": "Fewer, and shorter",
     "units": "Fewer units",
 }
 

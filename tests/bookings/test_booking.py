@@ -214,3 +214,14 @@ def test_case_77_the_price_list_changes_between_booking_and_extension(world: Wor
     world.set_clock(START + timedelta(minutes=40))
     later = world.do("extend", booking, by=HOUR, end=None)
     assert later.quoted == Decimal("38.40") + Decimal("24.00")
+
+
+def test_two_kinds_of_alternatives_even_where_one_change_is_not_enough(world: World) -> None:
+    """Twelve nodes in one rack of two, above the quota as well: fewer, and fewer at another time or for less long."""
+    world.set_limit("physics", units=16, hours=100, project_id=world.projects["plasma"])
+    with pytest.raises(Refused) as refused:
+        world.book(nodes=12, per_node=8, within="rack", duration="PT12H")
+    offered = refused.value.refusal.alternatives
+    assert len({a.kind_of_change for a in offered}) >= 2
+    for alternative in offered:
+        world.do("cancel", world.book(**alternative.request))
