@@ -123,6 +123,7 @@ ROUTES: dict[tuple[str, str], Rule] = {
         query={"tenant": "physics"},
         json={"project": "plasma", "units": 96, "hours": 10},
     ),
+    ("GET", "/api/v1/bookings/{booking_id}/charges"): Rule(TENANT, stranger=404),
     ("GET", "/api/v1/statements"): Rule(TENANT_MONEY, query={"tenant": "physics"}),
     ("GET", "/api/v1/statements/{period}"): Rule(TENANT_MONEY, query={"tenant": "physics"}),
     ("GET", "/api/v1/statements/{period}/csv"): Rule(TENANT_MONEY, query={"tenant": "physics"}),
