@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import psycopg
@@ -22,11 +23,13 @@ from app.bookings.lifecycle import Pace
 from app.bookings.schemas import Ask, BookingIn
 from app.demo import company
 from app.demo.company import ALPS, DELTA, H100, H200, MI300X, PEOPLE, Person, actor_of
+from app.demo.measuring import FINE_FOR
 from app.inventory import actions as inventory
 from app.inventory import queries as inventory_queries
 from app.inventory.connections import backend_of
 from app.kernel.actor import Actor
 from app.kernel.errors import Problem
+from app.plumbing.db import Database
 from app.plumbing.queue import NoQueue
 from app.plumbing.runtime import Plumbing
 from app.rounds import Haste
@@ -35,9 +38,18 @@ DAYS = 31
 BOOKINGS = 400
 SEED = 2417
 _LOOKS = frozenset({"reconcile.look"})
-_HASTE = Haste(Pace(every=timedelta(days=2)), _LOOKS | {"reconcile.usage"}, fine_for=timedelta(hours=3))
+_HASTE = Haste(Pace(every=timedelta(days=2)), _LOOKS | {"reconcile.usage"}, fine_for=FINE_FOR)
 """While the clock is stepped; measurements are collected once, when the month is over."""
 _OPERATOR = Actor(None, "Set-up", platform_roles=frozenset({"operator"}))
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """From when until when the history is lived, and how many bookings people make by chance in it."""
+
+    began: datetime
+    ends: datetime
+    bookings: int = BOOKINGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +64,16 @@ class Deed:
     words: dict | None = None
 
 
-def plan(began: datetime, ends: datetime) -> list[Deed]:
-    """What everybody does, in order: the same for the same instants. About 400 bookings, most of them in working hours."""
+def plan(span: Span) -> list[Deed]:
+    """What everybody does, in order: the same for the same span. Most of it happens in working hours."""
+    began, ends = span.began, span.ends
     chance = random.Random(SEED)
     zone = ZoneInfo(company.ZONE)
     members = [p for p in PEOPLE if p.role in ("project:member", "project:lead")]
     deeds: list[Deed] = []
-    for number in range(BOOKINGS):
+    for number in range(span.bookings):
         person = chance.choice(members)
-        share = (number + chance.random()) / BOOKINGS
+        share = (number + chance.random()) / span.bookings
         day = (began + (ends - timedelta(hours=3) - began) * share).astimezone(zone)
         if chance.random() < 0.8:
             day = day.replace(hour=chance.randint(8, 18))
@@ -108,12 +121,12 @@ def plan(began: datetime, ends: datetime) -> list[Deed]:
                     {"hours": chance.choice((1, 2, 4))},
                 )
             )
-    deeds += _last_hours(ends)
+    deeds += _last_hours(ends, span.bookings)
     whole = [Deed(d.at.replace(microsecond=0), d.verb, d.number, d.person, d.words) for d in deeds]
     return sorted((d for d in whole if d.at < ends), key=lambda d: (d.at, d.number, d.verb))
 
 
-def _last_hours(ends: datetime) -> list[Deed]:
+def _last_hours(ends: datetime, before: int) -> list[Deed]:
     """What a visitor finds: bookings that run, some that come, one that was refused."""
     by_mail = {p.email: p for p in PEOPLE}
     robin, mara, nora, ines = (
@@ -126,7 +139,7 @@ def _last_hours(ends: datetime) -> list[Deed]:
 
     def book(number: int, at: datetime, person: Person, **words: object) -> Deed:
         body = {"project": person.project, "start": "asap", **words}
-        return Deed(at, "book", BOOKINGS + number, person, body)
+        return Deed(at, "book", before + number, person, body)
 
     return [
         book(0, ago(170), robin, name="Tokamak surrogate, run 7", kind=H100, nodes=2, per_node=8, within="leaf", duration="PT24H"),
@@ -147,23 +160,40 @@ _NAMES = (
 
 
 class History:
-    """The demo's clock and what has been done. `say` is told how far it is, from 0 to 1."""
+    """The demo's clock and what has been done. `say` is told how far it is, from 0 to 1.
+
+    `lived` is a file that says until when people have done what they do: what was refused then is not tried again by a
+    history that goes on.
+    """
 
     def __init__(
-        self, plumbing: Plumbing, clock: StoppedClock, people: tuple[Person, ...], say: Callable[[float], None]
+        self,
+        plumbing: Plumbing,
+        clock: StoppedClock,
+        people: tuple[Person, ...],
+        lived: Path,
+        say: Callable[[float], None] = lambda done: None,
     ) -> None:
-        self.plumbing = plumbing
+        # nobody else moves the clock: asking the database where it stands would be every seventh statement
+        own = Database(plumbing.database.engine, plumbing.wall, clock.now)
+        self.plumbing = replace(plumbing, database=own)
         self._clock = clock
+        self._lived = lived
         self.people = {p.email: p for p in people}
         self.say = say
 
-    def live(self, began: datetime, ends: datetime) -> None:
-        """Everything from where the clock stands until `ends`."""
+    def live(self, span: Span) -> None:
+        """Everything from where the clock stands until the end of the span."""
+        began, ends = span.began, span.ends
         faults = self._faults(ends)
-        deeds = plan(began, ends)
+        deeds = plan(span)
         moments = sorted({*(d.at for d in deeds), *(at for at, _ in faults)})
-        stands = self._now()
-        for moment in (m for m in moments if m >= stands):
+        stands, lived = self._clock.now(), self._lived_until(began)
+        if stands > ends:
+            return
+        if stands not in moments or stands <= lived:  # broken off while it did what was due
+            rounds.do_all(self.plumbing, _HASTE)
+        for moment in (m for m in moments if m >= stands and m > lived):
             self._step_to(moment)
             for at, act in faults:
                 if at == moment:
@@ -172,6 +202,7 @@ class History:
             for deed in deeds:
                 if deed.at == moment:
                     self._do(deed)
+            self._lived.write_text(moment.isoformat(), encoding="utf-8")
             rounds.do_all(self.plumbing, _HASTE)
             self.say(0.8 * ((moment - began) / (ends - began)))
         self._step_to(ends)
@@ -185,9 +216,11 @@ class History:
             rounds.do_all(self.plumbing, _HASTE)
         self._clock.set(until)
 
-    def _now(self) -> datetime:
-        with self.plumbing.database.work() as work:
-            return work.product_now()
+    def _lived_until(self, began: datetime) -> datetime:
+        try:
+            return datetime.fromisoformat(self._lived.read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):  # not begun, or broken off while it was written
+            return began
 
     def _do(self, deed: Deed) -> None:
         """One person's deed; what the rules refuse is refused, as in life."""
@@ -241,10 +274,18 @@ class StoppedClock:
 
     def __init__(self, owner_url: str) -> None:
         self._owner = psycopg.connect(owner_url, autocommit=True)
+        self._stopped: datetime | None = None
+
+    def now(self) -> datetime:
+        """Where it stands: as it was set here last, else as the database says."""
+        if self._stopped is not None:
+            return self._stopped
+        return self._owner.execute("SELECT berth_now()").fetchone()[0].astimezone(UTC)
 
     def set(self, at: datetime | None) -> None:
         """Stop it at an instant; None: it runs with the wall clock again."""
         self._owner.execute("UPDATE clock SET movable = true, frozen = %s, shift = interval '0'", [at])
+        self._stopped = at
 
     def close(self) -> None:
         """Give the connection back."""

@@ -8,11 +8,15 @@ from dataclasses import asdict
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import psycopg
+from sqlalchemy import event
+
 from app.demo.company import Person, set_up
-from app.demo.history import DAYS, History, StoppedClock
+from app.demo.history import DAYS, History, Span, StoppedClock
+from app.demo.measuring import measured_beside
 from app.kernel.clock import wall_now
 from app.plumbing.queue import NoQueue
-from app.plumbing.runtime import make_plumbing
+from app.plumbing.runtime import Plumbing, make_plumbing
 from app.plumbing.up import Up
 from app.settings import Settings
 from app.web.preparing import preparing_file
@@ -61,15 +65,17 @@ def live_history(settings: Settings) -> None:
         raise SystemExit("The demo moves the product clock, so it needs DATABASE_OWNER_URL.")
     folder = settings.data
     plumbing = make_plumbing(settings, queue=NoQueue())
+    _in_no_hurry(plumbing)
     clock = StoppedClock(settings.database_owner_url)
     try:
-        began, ends = _span(folder)
+        span = _span(folder)
         if not _begun(folder).exists():
-            clock.set(began)
-        people = set_up(plumbing, folder, began)
+            clock.set(span.began)
+        people = set_up(plumbing, folder, span.began)
         _begun(folder).touch()
-        history = History(plumbing, clock, people, lambda done: _tell(folder, done))
-        history.live(began, ends)
+        history = History(plumbing, clock, people, folder / "history-lived", lambda done: _tell(folder, done))
+        with measured_beside(settings):
+            history.live(span)
         clock.set(None)
         _done(folder).touch()
     finally:
@@ -77,14 +83,30 @@ def live_history(settings: Settings) -> None:
         plumbing.close()
 
 
-def _span(folder: Path) -> tuple[datetime, datetime]:
+def _in_no_hurry(plumbing: Plumbing) -> None:
+    """Thousands of commits need not each wait for the disk: what a power cut takes away is lived again. The clock is
+    set going with a commit that does wait, and with it everything before it is on disk."""
+
+    @event.listens_for(plumbing.database.engine, "connect")
+    def _later(connection: psycopg.Connection, _record: object) -> None:
+        connection.execute("SET synchronous_commit = off")
+        connection.commit()
+
+
+def _span(folder: Path) -> Span:
     """When the history begins and ends: fixed the first time, so that one that was broken off is the same afterwards."""
     file = folder / "history.json"
     if not file.exists():
         ends = wall_now().replace(microsecond=0)
-        _write(file, json.dumps([(ends - timedelta(days=DAYS)).isoformat(), ends.isoformat()]))
-    began, ends = (datetime.fromisoformat(text) for text in json.loads(file.read_text(encoding="utf-8")))
-    return began, ends
+        keep_span(folder, Span(ends - timedelta(days=DAYS), ends))
+    words = json.loads(file.read_text(encoding="utf-8"))
+    return Span(datetime.fromisoformat(words["began"]), datetime.fromisoformat(words["ends"]), words["bookings"])
+
+
+def keep_span(folder: Path, span: Span) -> None:
+    """Say beforehand which history is to be lived in a folder."""
+    words = {"began": span.began.isoformat(), "ends": span.ends.isoformat(), "bookings": span.bookings}
+    _write(folder / "history.json", json.dumps(words))
 
 
 def _begun(folder: Path) -> Path:

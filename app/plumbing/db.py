@@ -85,10 +85,11 @@ class Work:
     `after_commit` collects what must happen only once everything is safely written: messages, never facts.
     """
 
-    def __init__(self, connection: Connection, wall: datetime) -> None:
+    def __init__(self, connection: Connection, wall: datetime, product: Callable[[], datetime] | None = None) -> None:
         self.connection = connection
         self.pg: psycopg.Connection = connection.connection.driver_connection
         self.wall = wall
+        self._product = product
         self.tenant_id: UUID | None = None
         self._transaction = connection.begin()
         self._session: Session | None = None
@@ -124,6 +125,8 @@ class Work:
 
     def product_now(self) -> datetime:
         """The product clock, in whole seconds. A statement of its own: call it after the locks are taken."""
+        if self._product is not None:
+            return self._product()
         return self.pg.execute("SELECT berth_now()").fetchone()[0]
 
     def restart(self) -> None:
@@ -161,11 +164,18 @@ class Work:
 
 
 class Database:
-    """The engine of one process and the one way to open a transaction on it."""
+    """The engine of one process and the one way to open a transaction on it.
 
-    def __init__(self, engine: Engine, wall: Callable[[], datetime]) -> None:
+    `product` is for the one process that moves a stopped product clock and knows where it stands; all others ask the
+    database.
+    """
+
+    def __init__(
+        self, engine: Engine, wall: Callable[[], datetime], product: Callable[[], datetime] | None = None
+    ) -> None:
         self.engine = engine
         self.wall = wall
+        self.product = product
 
     @contextmanager
     def work(self, tenant_id: UUID | None = None) -> Iterator[Work]:
@@ -174,7 +184,7 @@ class Database:
         Messages collected by `after_commit` leave after the commit.
         """
         with self.engine.connect() as connection:
-            work = Work(connection, self.wall())
+            work = Work(connection, self.wall(), self.product)
             try:
                 if tenant_id is not None:
                     work.act_for(tenant_id)
