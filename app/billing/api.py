@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
+from fractions import Fraction
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -13,15 +14,16 @@ from app.accounts.audit import record
 from app.accounts.queries import TenantSeen, members, project_by_slug, tenant, tenants
 from app.billing import actions, queries, rules
 from app.billing.report import report_csv, statement_csv
+from app.bookings.actions import see
 from app.kernel import ids
 from app.kernel.actor import Actor
 from app.kernel.errors import Forbidden, Invalid, NotFound
-from app.kernel.money import SCALE, WHOLE
+from app.kernel.money import SCALE, WHOLE, line_amount
 from app.plumbing.db import Work
 from app.pricing.rules import hours_in_json
 from app.quotas import queries as quotas
 from app.quotas.rules import Scope, month_at
-from app.web.deps import AnyActor, InTransaction, require_actor
+from app.web.deps import AnyActor, InTransaction, Reader, require_actor
 
 router = APIRouter(prefix="/api/v1", tags=["statements"])
 Manager = Annotated[Actor, Depends(require_actor("manage"), scope="function")]
@@ -128,6 +130,46 @@ def report_of(work: Work, actor: Actor, seen: tuple[TenantSeen, ...], month: dat
     else:
         lines = queries.month_report(work, [t.id for t in seen], month)
     return report_csv(lines, month, {t.id: t.name for t in seen})
+
+
+@router.get("/bookings/{booking_id}/charges", tags=["bookings"])
+def booking_charges(work: InTransaction, actor: Reader, booking_id: str) -> dict[str, Any]:
+    """How a booking's charge comes about: every row of the ledger with its interval, price version and exact money.
+
+    A line of a statement is the sum of `exact` over the rows of one charge, unit price and cost centre, rounded once, half
+    away from zero, cumulatively over the months. `exact` is a fraction of the currency, written as numerator/denominator.
+    """
+    booking = see(work, actor, ids.parse(ids.BOOKING, booking_id))
+    lines = queries.ledger_of(work, booking.tenant_id, booking.id)
+    amount = queries.charged(work, [booking.id]).get(booking.id, line_amount(Fraction(0), booking.currency))
+    return {
+        "booking": booking.public_id,
+        "charged": {"currency": booking.currency, "amount": str(amount)},
+        "items": [_ledger_json(line) for line in lines],
+        "next": None,
+    }
+
+
+def _ledger_json(line: queries.LedgerLine) -> dict[str, Any]:
+    return {
+        "charge": line.kind,
+        "why": line.why,
+        "start": line.starts_at.isoformat(),
+        "end": line.ends_at.isoformat(),
+        "period": f"{line.month:%Y-%m}",
+        "unit_hours": hours_in_json(line.quantity),
+        "unit_price": str(line.unit_price),
+        "exact": str(Fraction(line.exact) / SCALE),
+        "cost_center": line.cost_centre,
+        "interval": None
+        if line.interval_id is None
+        else {"id": str(line.interval_id), "positions": line.units, "evidence": line.evidence},
+        "price_version": {
+            "version": line.version,
+            "published_at": line.published_at.isoformat(),
+            "published_by": line.published_by,
+        },
+    }
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------

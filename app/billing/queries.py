@@ -4,12 +4,15 @@ platform people who read across (`Work.read_all`)."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
+
+from psycopg.rows import class_row
 
 from app.accounts.queries import TenantSeen
 from app.billing.capacity import Claim, Installed, KindCapacity, where_it_went
@@ -23,6 +26,29 @@ from app.plumbing.db import Work
 from app.pricing.queries import kind_names
 from app.quotas.rules import Piece, Scope, pieces
 from app.usage.rules import Interval
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerLine:
+    """A row of the ledger and what it came from: the metered interval, the price's version. `exact` is quantity x price;
+    `units` are positions."""
+
+    kind: str
+    why: str
+    starts_at: datetime
+    ends_at: datetime
+    month: date
+    quantity: int
+    unit_price: Decimal
+    exact: Decimal
+    cost_centre: str
+    interval_id: UUID | None
+    units: str | None
+    evidence: dict[str, Any] | None
+    version: int
+    published_at: datetime
+    published_by: str
+
 
 charged = bookings.charged
 """What each booking was charged so far: bookings shows it beside each of its own."""
@@ -155,12 +181,14 @@ def zones_of(work: Work, tenant_ids: Sequence[UUID]) -> list[str]:
     return [zone for (zone,) in rows]
 
 
-def ledger_lines(work: Work, tenant_id: UUID, booking_id: UUID) -> list[tuple]:
-    """Every charge of a booking for people: (kind, why, starts, ends, quantity, unit price, version id, published at,
-    exact), in order of time."""
-    return work.pg.execute(
-        """SELECT c.kind, c.why, c.starts_at, c.ends_at, c.quantity, c.unit_price, v.id, v.published_at, c.exact
+def ledger_of(work: Work, tenant_id: UUID, booking_id: UUID) -> list[LedgerLine]:
+    """Every row of a booking's ledger with what it came from, in order of time."""
+    cursor = work.pg.cursor(row_factory=class_row(LedgerLine))
+    return cursor.execute(
+        """SELECT c.kind, c.why, c.starts_at, c.ends_at, c.month, c.quantity, c.unit_price, c.exact, c.cost_centre,
+                  c.interval_id, i.units::text AS units, i.evidence, v.id AS version, v.published_at, v.published_by
              FROM charges c JOIN prices p ON p.id = c.price_id JOIN price_versions v ON v.id = p.version_id
+             LEFT JOIN intervals i ON i.tenant_id = c.tenant_id AND i.id = c.interval_id
             WHERE c.tenant_id = %s AND c.booking_id = %s ORDER BY c.starts_at, c.kind DESC, c.id""",
         [tenant_id, booking_id],
     ).fetchall()

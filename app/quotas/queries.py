@@ -6,7 +6,7 @@ The tenant is the transaction's: row-level security shows no other.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -210,18 +210,3 @@ def give_back_until(work: Work, booking_id: UUID, until: datetime) -> None:
             WHERE booking_id = %(booking)s AND starts_at < %(until)s AND ends_at > %(until)s""",
         {"booking": booking_id, "until": until},
     )
-
-
-def commitments_of(work: Work, booking_id: UUID) -> tuple[tuple[int, Piece], ...]:
-    """(scope id, piece) of a booking, by scope and time."""
-    rows = work.pg.execute(
-        """SELECT scope_id, day, starts_at, ends_at, rate, price FROM commitments
-            WHERE booking_id = %s ORDER BY scope_id, starts_at""",
-        [booking_id],
-    )
-    return tuple((scope, Piece(day, Window(start, end), rate, price)) for scope, day, start, end, rate, price in rows)
-
-
-def last_day(month: Month) -> date:
-    """The last day of a month."""
-    return next_month(month) - timedelta(days=1)

@@ -183,19 +183,6 @@ def check(standings: Sequence[Standing], asked: Sequence[Piece]) -> tuple[tuple[
     return tuple(reasons), tuple(effects)
 
 
-def largest_overlap(rows: Iterable[tuple[datetime, datetime, int]], window: Window) -> int:
-    """The largest sum of rates that overlap at one instant of the window. What the SQL of queries.py computes."""
-    edges: list[tuple[datetime, int]] = []
-    for start, end, rate in rows:
-        if start < window.end and end > window.start:
-            edges += [(max(start, window.start), rate), (end, -rate)]
-    level = peak = 0
-    for _, change in sorted(edges):  # at one instant what ends comes first: ranges are half-open
-        level += change
-        peak = max(peak, level)
-    return peak
-
-
 def plain(value: Fraction, digits: int = 2) -> str:
     """An exact number as text without superfluous zeros, at most `digits` decimals: `96`, `2.5`, `-100`."""
     scaled = abs(value) * 10**digits

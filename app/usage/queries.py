@@ -30,19 +30,6 @@ class BookedGpu:
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
-    """A report that contradicts what is metered: neither is summed, what is metered stays."""
-
-    id: UUID
-    booking_id: UUID
-    at: datetime
-    window: Window
-    units: str
-    evidence: dict[str, Any]
-    settled_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
 class SampleLine:
     """Measurements of the booked GPUs of one node over a stretch; lists run over `gpus`, None = not known."""
 
@@ -181,28 +168,6 @@ def insert_conflict(work: Work, interval: Interval, evidence: dict[str, Any], no
             Jsonb({**evidence, "quantity": interval.quantity}),
         ],
     )
-
-
-def intervals_of(work: Work, booking_id: UUID) -> tuple[Interval, ...]:
-    """The metered time of a booking, in order."""
-    rows = work.pg.execute(
-        """SELECT id, booking_id, units::text, lower(during), upper(during), quantity FROM intervals
-            WHERE booking_id = %s AND NOT void ORDER BY during, units""",
-        [booking_id],
-    )
-    return tuple(Interval(i, b, u, Window(s, e), q) for i, b, u, s, e, q in rows)
-
-
-def open_conflicts(work: Work, window: Window | None = None) -> tuple[Conflict, ...]:
-    """Reports that contradict the ledger and were not settled, oldest first; `window` limits their time."""
-    rows = work.pg.execute(
-        """SELECT id, booking_id, at, lower(during), upper(during), units::text, evidence, settled_at
-             FROM interval_conflicts WHERE settled_at IS NULL
-              AND (%(start)s::timestamptz IS NULL OR during && tstzrange(%(start)s, %(end)s))
-            ORDER BY at, id""",
-        {"start": window and window.start, "end": window and window.end},
-    )
-    return tuple(Conflict(i, b, at, Window(s, e), u, ev, done) for i, b, at, s, e, u, ev, done in rows)
 
 
 def set_cursor(work: Work, booking_id: UUID, until: datetime) -> None:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
+from fractions import Fraction
 
 import pytest
 
@@ -152,6 +153,21 @@ def test_a_month_written_otherwise_is_told(firm, month):
         assert (answer.status_code, answer.json()["code"]) == (422, "month")
 
 
+def test_a_charge_can_be_opened_down_to_intervals_and_prices(firm):
+    api, draft = firm.api("physics-member"), firm.api("physics-finance").get("/api/v1/statements/2026-03").json()
+    booking = draft["lines"][0]["booking"]
+    answer = api.get(f"/api/v1/bookings/{booking}/charges").json()
+    assert answer["charged"] == {"currency": "CHF", "amount": "78.00"}
+    rows = answer["items"]
+    assert sum(Fraction(row["exact"]) for row in rows) == 78
+    assert [(row["charge"], row["unit_hours"]) for row in rows] == [("use", "40.00"), ("credit", "-1.00")]
+    assert rows[0]["interval"]["positions"] == "{[0,256)}"
+    assert rows[0]["interval"]["evidence"]["source"] == "events"
+    assert rows[1]["interval"] is None
+    assert rows[0]["price_version"]["published_by"] == "Nina F."
+    assert firm.api("bio-finance").get(f"/api/v1/bookings/{booking}/charges").status_code == 404
+
+
 def test_the_report_adds_up_to_the_statements_and_no_name_is_a_formula(firm):
     answer = firm.api("platform-finance").get("/api/v1/reports/2026-03/csv")
     assert answer.headers["content-type"].startswith("text/csv")
@@ -211,7 +227,7 @@ def test_finance_publishes_prices_on_a_page_after_seeing_what_changes(firm):
     preview = browser.submit("/finance/prices", step="preview", **fields)
     assert preview.status_code == 200, preview.text
     assert "if you publish it" in preview.text
-    assert firm.money.rows("SELECT count(*) FROM price_versions") == [(1,)]
+    assert firm.money.rows("SELECT count(*) FROM price_versions WHERE price_group = 'internal'") == [(1,)]
     wrong = browser.submit("/finance/prices", step="publish", **(fields | {"price.h100": "2,50"}))
     assert wrong.status_code == 422
     assert "is not a number" in wrong.text

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from app.kernel.money import SCALE, WHOLE
 from app.kernel.window import Window
 from app.pricing.rules import Segment
-from app.quotas.rules import Piece, Scope, Standing, Taken, check, largest_overlap, months_of, next_month, pieces, plain
+from app.quotas.rules import Piece, Scope, Standing, Taken, check, months_of, next_month, pieces, plain
+from tests.quotas.reference import largest_overlap
 
 ZURICH = ZoneInfo("Europe/Zurich")
 DECEMBER = date(2026, 12, 1)
