@@ -78,7 +78,8 @@ def _month_page(work: Work, actor: Actor, month: date) -> FinanceMonthPage:
     with work.read_all():
         lines = queries.month_report(work, [t.id for t in shown], month)
         kinds, names = ({}, {}) if until <= window.start else queries.capacity(work, Window(window.start, until))
-        unbilled = queries.contradictions(work, [t.id for t in shown], window)
+        disputed = queries.contradictions(work, [t.id for t in shown], window)
+        running = queries.not_charged_yet(work, [t.id for t in shown], now) if window.contains(now) else []
     by_id = {t.id: t for t in seen}
     charged = sum((s.total for _, s in drafts), Decimal(0))
     reported = sum((line.amount for line in lines), Decimal(0))
@@ -96,7 +97,10 @@ def _month_page(work: Work, actor: Actor, month: date) -> FinanceMonthPage:
         report=tuple(_report_row(by_id[line.tenant_id], line) for line in lines),
         report_csv=f"/finance/{month:%Y-%m}/report.csv",
         currency=currency,
-        unbilled=tuple(_unbilled(by_id[t], n, w, money, actor.zone, now) for t, n, w, money, _ in unbilled),
+        unbilled=(
+            *(_running(by_id[t], count, money) for t, count, _, money in running),
+            *(_disputed(by_id[t], n, w, money, actor.zone, now) for t, n, w, money, _ in disputed),
+        ),
         proof=(("Statements", charged), ("Report", reported)) if drafts else (),
         proof_ok=charged == reported,
         notes=tuple(
@@ -118,10 +122,12 @@ def _sentence(month: date, window: Window, now: datetime, drafts: int, zone: str
     if now < window.start:
         return f"Begins {words.moment(window.start, zone, now)}."
     ends = "Ends" if now < window.end else "Ended"
-    return (
-        f"{ends} {words.moment(window.end, zone, now)}. {words.count(drafts, 'draft statement')} "
-        f"{'follows' if drafts == 1 else 'follow'} the ledger."
+    follow = (
+        f"{words.count(drafts, 'draft statement')} {'follows' if drafts == 1 else 'follow'} the ledger."
+        if drafts
+        else "Nothing is charged in it."
     )
+    return f"{ends} {words.moment(window.end, zone, now)}. {follow}"
 
 
 def _months(month: date, now: datetime, zone: str) -> tuple[Link, ...]:
@@ -186,7 +192,12 @@ def _report_row(tenant: TenantSeen, line: ReportLine) -> ReportRow:
     )
 
 
-def _unbilled(tenant: TenantSeen, number: int, when: Window, money: Decimal, zone: str, now: datetime) -> UnbilledRow:
+def _running(tenant: TenantSeen, count: int, money: Decimal) -> UnbilledRow:
+    why = f"{words.count(count, 'booking')} up to now: charged at midnight in {tenant.zone} and when they end."
+    return UnbilledRow(f"Running, {tenant.name}", why, money)
+
+
+def _disputed(tenant: TenantSeen, number: int, when: Window, money: Decimal, zone: str, now: datetime) -> UnbilledRow:
     span = words.span(when.start, when.end, zone, now)
     why = f"{tenant.name}: two records for {span} differ. The second is not charged until one of them is chosen."
     return UnbilledRow(f"Usage of B-{number} is contradictory", why, money)

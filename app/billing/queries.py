@@ -20,7 +20,7 @@ from app.billing.report import ReportLine, report
 from app.billing.rules import Charge, Group, LostUnit, Statement, statement
 from app.bookings import queries as bookings
 from app.bookings.facts import Booking
-from app.kernel.money import SCALE, line_amount
+from app.kernel.money import SCALE, exact, line_amount
 from app.kernel.window import Window, month_window
 from app.plumbing.db import Work
 from app.pricing.queries import kind_names
@@ -299,6 +299,29 @@ def contradictions(
         (tenant, number, Window(s, e), line_amount(Fraction(money) / SCALE, currency), currency)
         for tenant, number, s, e, currency, money in rows
     ]
+
+
+def not_charged_yet(work: Work, tenant_ids: Sequence[UUID], now: datetime) -> list[tuple[UUID, int, str, Decimal]]:
+    """(tenant, bookings, currency, money) of provided time up to `now` that is not metered yet: running bookings are
+    charged at local midnights and when they end. Rounded once a booking and price."""
+    rows = work.pg.execute(
+        """SELECT b.tenant_id, b.id, b.currency, p.per_hour, b.share840 * b.units * sum(extract(epoch FROM
+                    least(p.ends_at, b.ends_at, b.released_at, %(now)s)
+                    - greatest(p.starts_at, b.provided_at, b.metered_until))::bigint)
+             FROM bookings b JOIN clusters c ON c.id = b.cluster_id AND c.billed
+             JOIN booking_prices p ON p.tenant_id = b.tenant_id AND p.booking_id = b.id
+            WHERE b.tenant_id = ANY(%(tenants)s) AND b.state IN ('ACTIVE', 'ENDING') AND b.provided_at IS NOT NULL
+              AND least(p.ends_at, b.ends_at, b.released_at, %(now)s)
+                  > greatest(p.starts_at, b.provided_at, b.metered_until)
+            GROUP BY b.tenant_id, b.id, b.currency, p.per_hour ORDER BY b.tenant_id""",
+        {"tenants": list(tenant_ids), "now": now},
+    )
+    found: dict[tuple[UUID, str], tuple[set[UUID], Decimal]] = {}
+    for tenant_id, booking_id, currency, per_hour, quantity in rows:
+        seen, money = found.setdefault((tenant_id, currency), (set(), Decimal(0)))
+        seen.add(booking_id)
+        found[tenant_id, currency] = seen, money + line_amount(exact(int(quantity), per_hour), currency)
+    return [(tenant_id, len(seen), currency, money) for (tenant_id, currency), (seen, money) in found.items()]
 
 
 def statement_of(work: Work, tenant: TenantSeen, month: date) -> Statement:

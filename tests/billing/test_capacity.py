@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from uuid import uuid4
 
 from hypothesis import given
@@ -104,6 +105,22 @@ def test_a_cluster_that_is_not_billed_is_not_counted(world: World):
     world.owner.execute("UPDATE clusters SET billed = false")
     with world.work() as work, work.read_all():
         assert queries.capacity(work, Window(NOW, hours(1)))[0] == {}
+
+
+def test_running_time_that_is_not_metered_yet_is_told(world: World):
+    world.add_node()
+    second = world.add_price("h100", "2.50", hours(20), NOW)
+    prices = [(NOW, hours(20), world.price, "2.00"), (hours(20), hours(40), second, "2.50")]
+    booking = world.add_booking(NOW, hours(40), units=2, provided_at=hours(1), prices=prices)
+    world.add_booking(hours(10), hours(50), first=4, state="BOOKED")
+    with world.work() as work:
+        assert queries.not_charged_yet(work, [world.tenant], NOW) == []
+        assert queries.not_charged_yet(work, [world.tenant], hours(22)) == [
+            (world.tenant, 1, "CHF", Decimal("86.00"))  # 2 units: 19 h at 2.00 and 2 h at 2.50
+        ]
+    world.set_booking(booking, metered_until=hours(15), released_at=hours(21), state="ENDING")
+    with world.work() as work:
+        assert queries.not_charged_yet(work, [world.tenant], hours(22)) == [(world.tenant, 1, "CHF", Decimal("25.00"))]
 
 
 def test_contradictions_are_listed_with_the_money_in_question(world: World):

@@ -19,6 +19,7 @@ from app.usage.actions import meter
 from tests.accounts import world as people
 from tests.billing.world import NOW, World, hours
 from tests.servers import Addresses, TestDatabase
+from tests.web.markup import Markup
 
 LATER = hours(24)
 
@@ -250,3 +251,11 @@ def test_prices_are_published_by_finance_alone(firm):
     assert api.post("/api/v1/prices", json=body | {"prices": {"h100": "-1"}}).status_code == 422
     made = api.post("/api/v1/prices", json=body)
     assert (made.status_code, made.json()["prices"]) == (201, {"h100": "1.80"})
+
+
+def test_the_pages_of_money_are_sound_html(firm):
+    browser = firm.browser("platform-finance")
+    for path in ("/finance", "/finance/month/2026-01", "/statements", "/statements/physics/2026-03", "/finance/prices"):
+        page = browser.see(path)
+        assert page.status_code == 200
+        assert Markup(page.text).faults == [], path
