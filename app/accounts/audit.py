@@ -63,7 +63,9 @@ def _json(value: dict[str, Any] | None) -> Jsonb | None:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, datetime | date):
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="seconds")
+    if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, UUID | Decimal):
         return str(value)

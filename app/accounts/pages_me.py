@@ -173,7 +173,7 @@ def _me(
         roles=tuple(roles) or (role_label(actor),),
         zones=tuple(Option(zone, zone, zone == actor.zone) for zone in sorted(zones())),
         token_form=TokenForm(
-            scopes=tuple(Option(s, s, s == "read", _SCOPE_HINTS[s]) for s in SCOPES if actor.may(s)),
+            scopes=tuple(Option(s, s, s == "read", _SCOPE_HINTS[s]) for s in _useful(actor)),
             projects=(Option("", "All my projects", True), *(Option(p.slug, p.name) for p in projects)),
             days=tuple(Option(str(d), f"{d} days", d == 90) for d in (7, 30, 90, 365)),
             name=name,
@@ -201,11 +201,18 @@ def _me(
     )
 
 
+def _useful(actor: Actor) -> tuple[str, ...]:
+    """The scopes that open anything to this person: those of the platform's work do so outside of tenants alone."""
+    platform = actor.platform_roles if actor.tenant_id is None else frozenset()
+    needs = {"manage": "operator", "bill": "finance"}
+    return tuple(s for s in SCOPES if s not in needs or needs[s] in platform)
+
+
 def _token(one: queries.TokenSeen, work: Work) -> TokenRow:
     handle = public(TOKEN, one.id)
     return TokenRow(
         name=one.label,
-        prefix=f"berth_pat_… ({handle[-6:]})",
+        prefix=handle[:14],
         scopes=one.scopes,
         bound_to=" / ".join(n for n in (one.tenant, one.project) if n) or "Platform",
         created=one.created_at,
