@@ -20,6 +20,8 @@ HOUR = 3600 * 840
 class Cluster:
     """Answers `usage` for node-0: each GPU of `busy` was held over the given hours; `gap` was not measured."""
 
+    limit_seconds = 30.0
+
     def __init__(self, busy: dict[int, tuple[float, float]], gpus: int = 8, gap: tuple[float, float] | None = None):
         self.busy, self.gpus, self.gap = busy, gpus, gap
         self.asked: list[tuple[Ref, datetime, datetime, int]] = []
