@@ -19,13 +19,11 @@ from app.accounts.rules import Grant, read_group_map
 from app.plumbing.runtime import Plumbing, make_plumbing
 from app.settings import Settings, WrongSettings, load_settings
 from app.web import errors, health, measure, openapi
+from app.web.deps import IN_FLIGHT
 from app.web.preparing import Preparing, preparing_file
 from app.web.security import SecurityHeaders
 
 _STATIC = Path(__file__).resolve().parents[1] / "static"
-THREADS = 32
-"""Requests served at once in one process; the pool of connections has room for as many and a few more."""
-
 _ROOMS = ("accounts", "inventory", "quotas", "pricing", "bookings", "usage", "billing", "notices", "dashboards")
 ROUTERS = (
     *(f"app.{room}.{face}" for room in _ROOMS for face in ("api", "pages")),
@@ -40,7 +38,7 @@ def create_app(settings: Settings | None = None, plumbing: Plumbing | None = Non
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
+        anyio.to_thread.current_default_thread_limiter().total_tokens = IN_FLIGHT
         yield
         if plumbing is None:
             parts.close()

@@ -12,11 +12,13 @@ Dependencies that wait for nothing are `async`, so that they cost no change of t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import cache
 from typing import Annotated, Any
 
+import anyio
 import redis
+from anyio.lowlevel import RunVar
 from fastapi import Depends, Request
 
 from app.accounts.queries import Caller, caller_by_session, caller_by_token
@@ -31,7 +33,10 @@ from app.web.errors import is_api
 
 log = get_log("web")
 SESSION_COOKIE = "berth_session"
+IN_FLIGHT = 32
+"""Requests with a transaction at a time in one process: as many as it has threads, fewer than it has connections."""
 _BREAK_SECONDS = 5.0
+_gate: RunVar[anyio.Semaphore | None] = RunVar("berth_gate")  # one for each event loop
 
 
 async def get_plumbing(request: Request) -> Plumbing:
@@ -39,8 +44,29 @@ async def get_plumbing(request: Request) -> Plumbing:
     return request.app.state.plumbing
 
 
-def get_work(plumbing: Annotated[Plumbing, Depends(get_plumbing)]) -> Iterator[Work]:
-    """One transaction for one request; messages leave after its commit."""
+async def pass_gate() -> AsyncIterator[None]:
+    """Let so many requests at a time to the database, and the others wait outside.
+
+    A request takes a connection first and threads afterwards. Without the gate those that wait for a connection would
+    hold every thread, those that have one would wait for a thread, and nothing would move.
+    """
+    gate = _gate.get(None)
+    if gate is None:
+        gate = anyio.Semaphore(IN_FLIGHT)
+        _gate.set(gate)
+    async with gate:
+        yield
+
+
+def get_work(
+    plumbing: Annotated[Plumbing, Depends(get_plumbing)],
+    _sent: Annotated[str, Depends(csrf.sent_token)],
+    _passed: Annotated[None, Depends(pass_gate, scope="function")],
+) -> Iterator[Work]:
+    """One transaction for one request; messages leave after its commit.
+
+    The form is read before: a slow sender holds no connection.
+    """
     with plumbing.database.work() as work:
         yield work
 
