@@ -25,7 +25,8 @@ from app.usage import actions as usage
 from app.usage import queries as usage_queries
 from app.usage import reconcile as collecting
 
-
+_SLOT_SECONDS = 60
+"""As long as the lease of a collection."""
 KEPT = timedelta(days=30)
 """How long ended sessions stay visible."""
 
@@ -47,9 +48,18 @@ def find_work(plumbing: Plumbing, usage_waited: timedelta = timedelta(0)) -> lis
         return [
             *(Hint("reconcile.cluster", (i,)) for i in due.clusters_due(work, now)),
             *(Hint("reconcile.look", (i,)) for i in inventory.due_clusters(work)),
-            *(Hint("reconcile.usage", (str(t), str(b))) for t, b in usage_queries.due_collections(work, now, waited=usage_waited)),
+            *_collections(work, usage_queries.due_collections(work, now, waited=usage_waited)),
             *(Hint("usage.meter", (str(t), str(b))) for t, b in usage_queries.due_meterings(work, now)),
         ]
+
+
+def _collections(work: Work, due_ones: list[tuple[UUID, UUID]]) -> list[Hint]:
+    """One hint for each cluster, with (tenant, booking) of all that is to be collected there."""
+    clusters = due.clusters_of(work, [booking for _, booking in due_ones])
+    found: dict[int | None, list[list[str]]] = {}
+    for tenant, booking in due_ones:
+        found.setdefault(clusters.get(booking), []).append([str(tenant), str(booking)])
+    return [Hint("reconcile.usage", (cluster, pairs)) for cluster, pairs in found.items()]
 
 
 def work_off_cluster(plumbing: Plumbing, cluster_id: int, pace: Pace | None = None) -> int:
@@ -68,15 +78,31 @@ def look_at_cluster(plumbing: Plumbing, cluster_id: int) -> None:
 
 
 def collect_usage(
-    plumbing: Plumbing, tenant_id: str, booking_id: str, fine_for: timedelta = usage.FINE_FOR
+    plumbing: Plumbing, cluster_id: int | None, pairs: list[list[str]], fine_for: timedelta = usage.FINE_FOR
 ) -> None:
-    """Fetch a booking's samples from its cluster."""
+    """Fetch samples of bookings, (tenant, booking) each, from their one cluster, one call after the other.
+
+    Each call takes one of the two call slots of the cluster, so that a cluster that hangs holds up no more threads than
+    that. Where it is taken the rest is left: the rows are still due.
+    """
     database = plumbing.database
 
-    def backend_for(work: Work, cluster_id: int) -> Backend:
-        return backend_of(plumbing, inventory.cluster_with_id(work, cluster_id))
+    def backend_for(work: Work, number: int) -> Backend:
+        return backend_of(plumbing, inventory.cluster_with_id(work, number))
 
-    collecting.collect_one(database, backend_for, UUID(tenant_id), UUID(booking_id), bookings.set_first_used, fine_for)
+    for tenant, booking in pairs:
+        with database.work() as work:
+            lease = None if cluster_id is None else due.take_slot(work, cluster_id, UUID(tenant), _SLOT_SECONDS)
+        if cluster_id is not None and lease is None:
+            return
+        try:
+            collecting.collect_one(
+                database, backend_for, UUID(tenant), UUID(booking), bookings.set_first_used, fine_for
+            )
+        finally:
+            if lease is not None:
+                with database.work() as work:
+                    due.give_back(work, lease, None)
 
 
 def meter_booking(plumbing: Plumbing, tenant_id: str, booking_id: str) -> None:

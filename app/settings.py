@@ -49,6 +49,9 @@ class Settings(BaseSettings):
     """How people reach the pages, without a slash at the end; `http://host:port` unless set."""
     web_processes: int = Field(default=1, ge=1, le=64)
 
+    lease_seconds: int = Field(default=30, ge=1, le=3600)
+    """How long a worker that says nothing more keeps its work, at least; longer where a cluster may take longer."""
+
     log: Literal["console", "json"] = "console"
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     log_instants: bool = True

@@ -6,6 +6,7 @@ allocation: all work on one object of a cluster goes one at a time.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -57,6 +58,22 @@ def claim(work: Work, cluster_id: int, now: datetime, seconds: int) -> Lease | N
     return None if row is None else Lease(row[0], row[1], cluster_id, values["token"])
 
 
+def take_slot(work: Work, cluster_id: int, tenant_id: UUID, seconds: int) -> Lease | None:
+    """A call slot of a cluster for a call about no object's life (measurements); None when it is taken.
+
+    A row of its own, of no allocation: whoever finds it after its lease ran out finds nothing to do, and removes it.
+    Only ever the second slot, so that measurements keep no booking waiting. End it by `give_back` with None.
+    """
+    lease = Lease(new_id(), tenant_id, cluster_id, new_id())
+    taken = work.pg.execute(
+        """INSERT INTO due (subject, tenant_id, cluster_id, next_at, lease_token, leased_until, call_slot)
+           VALUES (%s, %s, %s, %s, %s, clock_timestamp() + make_interval(secs => %s), 2)
+           ON CONFLICT (cluster_id, call_slot) DO NOTHING""",
+        [lease.subject, tenant_id, cluster_id, work.product_now(), lease.token, seconds],
+    )
+    return lease if taken.rowcount else None
+
+
 def still_ours(work: Work, lease: Lease) -> bool:
     """Lock the due row; False when another worker has taken it since. The last lock of every apply."""
     return (
@@ -102,6 +119,16 @@ def clusters_due(work: Work, now: datetime) -> list[int]:
         [now, now],
     ).fetchall()
     return [row[0] for row in rows]
+
+
+def clusters_of(work: Work, booking_ids: Iterable[UUID]) -> dict[UUID, int]:
+    """On which cluster each booking is, whoever's it is."""
+    rows = work.pg.execute(
+        """SELECT DISTINCT h.booking_id, a.cluster_id FROM holds h JOIN allocations a ON a.id = h.allocation_id
+            WHERE h.booking_id = ANY(%s)""",
+        [list(booking_ids)],
+    )
+    return dict(rows.fetchall())
 
 
 def next_instant(work: Work) -> datetime | None:

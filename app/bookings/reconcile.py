@@ -12,6 +12,10 @@ from datetime import timedelta
 from typing import Literal
 from uuid import UUID
 
+import psycopg
+from psycopg.errors import UniqueViolation
+from sqlalchemy.exc import DBAPIError
+
 from app.backends.contract import Access, Backend, BackendError, Observation, Order, Place, Ref, Workload
 from app.bookings import due, queries
 from app.bookings.due import Lease
@@ -29,8 +33,9 @@ from app.plumbing.runtime import Plumbing
 
 log = get_log("reconcile")
 
-LEASE_SECONDS = 30
 _BREAKER = (timedelta(seconds=5), timedelta(minutes=2))
+_LEFT_ALONE = timedelta(minutes=1)
+"""How long an object is left alone on which our own code has failed."""
 _INDEFINITE = frozenset({"timeout", "unreachable", "authentication", "busy", "unknown"})
 
 
@@ -55,31 +60,50 @@ def work_off(plumbing: Plumbing, cluster_id: int, pace: Pace | None = None, most
     with plumbing.database.work() as work:
         cluster = inventory.cluster_with_id(work, cluster_id)
     backend = backend_of(plumbing, cluster)
-    seconds = max(LEASE_SECONDS, int(backend.limit_seconds) + 10)
+    seconds = max(plumbing.settings.lease_seconds, int(backend.limit_seconds) + 10)
     done = 0
+    failed: Exception | None = None
     while done < most:
-        job = _claim(plumbing, cluster, seconds, pace)
-        if job is None:
+        lease = _take(plumbing, cluster, seconds)
+        if lease is None:
             break
         done += 1
-        if isinstance(job, _Job) and not _ask(plumbing, cluster, backend, job, pace):
-            break
+        try:
+            job = _prepare(plumbing, cluster, lease, pace)
+            if job is not None and not _ask(plumbing, cluster, backend, job, pace):
+                break
+        except (psycopg.OperationalError, DBAPIError):
+            raise  # the database is away: the lease runs out by itself
+        except Exception as error:  # one object that cannot be worked on must not hold up the others
+            log.exception("an object cannot be worked on and is left alone for a while", subject=str(lease.subject))
+            failed = error
+            with plumbing.database.work() as work:
+                due.give_back(work, lease, work.product_now() + _LEFT_ALONE)
+    if failed is not None:
+        raise failed
     return done
 
 
-def _claim(plumbing: Plumbing, cluster: Cluster, seconds: int, pace: Pace | None) -> _Job | bool | None:
-    """Take a due row, write what time alone brings, and say what to ask. True: nothing to ask; None: nothing due."""
-    with plumbing.database.work() as work:
-        now = work.product_now()
-        if due.is_open(work, cluster.id, now):
-            return None
-        lease = due.claim(work, cluster.id, now, seconds)
-    if lease is None:
-        return None
+def _take(plumbing: Plumbing, cluster: Cluster, seconds: int) -> Lease | None:
+    """A due row of our own; None when nothing is due that may be worked on."""
+    for _ in range(5):
+        try:
+            with plumbing.database.work() as work:
+                now = work.product_now()
+                if due.is_open(work, cluster.id, now):
+                    return None
+                return due.claim(work, cluster.id, now, seconds)
+        except UniqueViolation:  # somebody took the call slot between our look and our write
+            continue
+    return None
+
+
+def _prepare(plumbing: Plumbing, cluster: Cluster, lease: Lease, pace: Pace | None) -> _Job | None:
+    """Write what time alone brings, and say what to ask of the cluster. None: nothing, the row is given back."""
     with plumbing.database.work(lease.tenant_id) as work:
         found = _lock(work, lease)
         if found is None:
-            return True
+            return None
         booking, held, allocation = found
         now = work.product_now()
         rhythm = _pace(work, booking, pace)
@@ -89,7 +113,7 @@ def _claim(plumbing: Plumbing, cluster: Cluster, seconds: int, pace: Pace | None
         step = next_step(view, now, rhythm)
         if step.call is None or view.state in FINAL:
             due.give_back(work, lease, step.next_at)
-            return True
+            return None
         call = step.call if cluster.writes else "observe"
         return _Job(
             lease,

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from app.backends.contract import Backend, BackendError, Ref
 from app.bookings import queries as bookings
+from app.inventory.connections import ask
 from app.kernel.window import Window
 from app.plumbing.db import Database, Work
 from app.plumbing.log import get_log
@@ -61,7 +62,7 @@ def collect_one(
         backend = backend_of(work, cluster_id)
         step = _step(missing.start, max(now, work.wall), fine_for)
     try:
-        answer = backend.usage(Ref(name), missing.start, missing.end, step)
+        answer = ask(backend, lambda: backend.usage(Ref(name), missing.start, missing.end, step))
     except BackendError as error:
         log.warning("measurements could not be collected", booking=booking.label, error=str(error))
         with database.work(tenant_id) as work:
