@@ -49,6 +49,8 @@ _SENTENCES = {
     405: "This address exists, but not for this kind of request.",
     413: "The request is larger than what is taken here.",
 }
+_PARSING = "There was an error parsing the body"
+"""What the framework says of a body that is no text, or nested beyond reading."""
 _BUSY = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure,
          psycopg.errors.QueryCanceled)  # fmt: skip
 
@@ -61,6 +63,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(psycopg.Error, _on_database)
     app.add_exception_handler(DBAPIError, _on_database)
     app.add_exception_handler(PoolTimeout, _on_database)
+    app.add_exception_handler(UnicodeEncodeError, _on_no_text)
 
 
 def is_api(request: Request) -> bool:
@@ -186,12 +189,29 @@ def _on_validation(request: Request, error: RequestValidationError) -> Response:
 def _on_http(request: Request, error: HTTPException) -> Response:
     status = error.status_code
     detail = _SENTENCES.get(status) or str(error.detail)
+    if detail == _PARSING:
+        detail = "The body cannot be read as what it is said to be."
     document = problem_document(status, _CODES.get(status, "http"), detail)
     return answer(request, document, dict(error.headers or {}))
 
 
+def _on_no_text(request: Request, error: Exception) -> Response:
+    """A null byte or half a character: no text that could be kept or looked for, wherever in the request it was."""
+    log.info("a request with what is no text", path=request.url.path, error=type(error).__name__)
+    detail = "The request holds a null byte or half a character, which is no text. Leave it out."
+    return answer(request, problem_document(422, "not_text", detail))
+
+
+def _is_no_text(error: BaseException) -> bool:
+    return isinstance(error, (psycopg.errors.UntranslatableCharacter, psycopg.errors.CharacterNotInRepertoire)) or (
+        isinstance(error, psycopg.DataError) and "NUL (0x00)" in str(error)
+    )
+
+
 def _on_database(request: Request, error: Exception) -> Response:
     cause = getattr(error, "orig", None) or error
+    if _is_no_text(cause):
+        return _on_no_text(request, error)
     busy = isinstance(cause, _BUSY)
     gone = isinstance(cause, psycopg.OperationalError) and not busy
     if not (busy or gone or isinstance(error, PoolTimeout)):
