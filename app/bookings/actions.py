@@ -14,7 +14,7 @@ from uuid import UUID
 from psycopg.errors import ExclusionViolation
 
 from app.bookings import alternatives, due, offers, queries, rules
-from app.bookings.capacity import FOREVER, instant
+from app.bookings.capacity import FOREVER, Busy, instant
 from app.bookings.facts import Booking, Held, PriceSegment, Project
 from app.bookings.lifecycle import BookingView, Event, IllegalMove, Pace, State, cancel_event, leave, tick
 from app.bookings.moves import write_changes
@@ -27,12 +27,15 @@ from app.kernel.actor import SYSTEM, Actor
 from app.kernel.errors import Conflict, Forbidden, NotFound, Reason, Refusal, Refused
 from app.kernel.ids import new_id
 from app.kernel.window import Window
-from app.plumbing.db import Work
+from app.plumbing.db import PRODUCT_NOW, Work
 from app.plumbing.queue import Queue, send_after_commit
+from app.pricing import queries as pricing
 from app.pricing.rules import Cost, Segment, cost
 from app.quotas import queries as quotas
 from app.quotas.rules import QuotaEffect, Scope, pieces
 
+_WAITED = timedelta(minutes=1)
+"""Longer than any lock is waited for: how far the window of "as soon as possible" can move until the locks are there."""
 RECONCILE = "reconcile.cluster"
 """The task that works off what is due on one cluster."""
 
@@ -53,7 +56,7 @@ def quote(work: Work, actor: Actor, ask: Ask) -> Quote:
 
     Raises Refused with every reason and up to three alternatives.
     """
-    desk = offers.open_desk(work, actor, ask.project)
+    desk = offers.open_desk(work, actor, ask.project, ask.kind)
     try:
         return _quote(desk, ask)
     except Refused as refused:
@@ -107,7 +110,7 @@ def _book_once(
     done = _done_before(work, key, "book", booking_id)
     if done is not None:
         return done
-    desk = offers.open_desk(work, actor, ask.project)
+    desk = offers.open_desk(work, actor, ask.project, ask.kind)
     pools = offers.pools_asked(desk, ask)
     failed: list[Reason] = []
     for found in offers.find_offers(desk, ask, tuple(p for p in pools if p.id not in skip)):
@@ -122,11 +125,9 @@ def _confirm(desk: Desk, queue: Queue, ask: Ask, offer: Offer, booking_id: UUID)
     """Take the locks, look again, and write. Raises _Lost when the pool cannot serve it after all."""
     work, actor = desk.work, desk.actor
     kind = offer.pool.kind
-    scopes = quotas.lock_scopes(work, desk.project.tenant_id, desk.project.id, actor.account_id, [kind])
-    pool = inventory.lock_pools(work, [offer.pool.id])[offer.pool.id]
-    now = work.product_now()  # after the locks: a value read before them is stale by the time waited
-    locked = Desk(work, actor, desk.project, now)
-    offer = _again(locked, ask, offer, pool)
+    locked, scopes, pool, taken = _lock(desk, offer)
+    now = locked.now
+    offer = _again(locked, ask, offer, pool, taken)
     if ask.digest is not None:
         current = offers.digest_of(ask, offer, offers.TERMS)
         if current != ask.digest:
@@ -162,22 +163,44 @@ def _confirm(desk: Desk, queue: Queue, ask: Ask, offer: Offer, booking_id: UUID)
         segments=offer.prices,
         due_at=max(offer.window.start - policy.made_ahead, now),
     )
+    more = [(inventory.RAISE_VERSION, [[pool.id]])]
+    if scopes and asked:
+        more.append((quotas.COMMIT, quotas.commit_values(desk.project.tenant_id, scopes, asked, booking_id)))
     try:
-        with work.pg.transaction():
-            queries.insert_booking(work, new, actor, now, "")
+        booked = queries.insert_booking(work, new, pool.cluster, actor, now, "", more)
     except ExclusionViolation:  # the last judge: whoever wrote it without the pool's lock was wrong, not the units
         raise _Lost(pool.id, (_taken_meanwhile(kind, pool.cluster),)) from None
-    quotas.commit_pieces(work, desk.project.tenant_id, scopes, asked, booking_id)
-    inventory.raise_version(work, [pool.id])
     if new.due_at <= now:
         send_after_commit(work, queue, RECONCILE, pool.cluster_id)
-    booked = queries.find_booking(work, booking_id)
-    assert booked is not None
     return booked
 
 
-def _again(desk: Desk, ask: Ask, offer: Offer, pool: Pool) -> Offer:
-    """The same offer under the lock, by what is true now; another place in the pool when this one has been taken."""
+def _lock(desk: Desk, offer: Offer) -> tuple[Desk, tuple[Scope, ...], Pool, Busy]:
+    """Lock scopes and pool, and read what decides, in one round trip.
+
+    Returns a new desk, whose instant is read after the locks (before them it would be stale by the time waited), the
+    scopes, the pool, and what is held now of the units that were found, from the offer's start on.
+    """
+    work, actor, project = desk.work, desk.actor, desk.project
+    kind, positions = offer.pool.kind, offers.positions_of(offer)
+    until = offer.window.end + offer.pool.policy.gap + _WAITED
+    scopes, pools, clock, taken, prices = work.together(
+        (quotas.LOCK_SCOPES, quotas.scope_values(project.tenant_id, project.id, actor.account_id, [kind])),
+        (inventory.LOCK_POOLS, [[offer.pool.id]]),
+        (PRODUCT_NOW, None),
+        (queries.TAKEN, [positions, offer.window.start, until]),
+        (pricing.TENANT_PRICES, [kind, kind]),
+    )
+    locked = Desk(work, actor, project, work.product_now_of(clock))
+    locked.know_prices(kind, prices)
+    return locked, tuple(Scope(*row) for row in scopes), inventory.pools_of(pools)[0], Busy.of_rows(taken)
+
+
+def _again(desk: Desk, ask: Ask, offer: Offer, pool: Pool, taken: Busy) -> Offer:
+    """The same offer under the lock, by what is true now; another place in the pool when this one has been taken.
+
+    `taken` is what is held of its units from its start until `_WAITED` after its end.
+    """
     work, now = desk.work, desk.now
     window = offer.window
     if ask.start is None and window.start < now:
@@ -185,9 +208,10 @@ def _again(desk: Desk, ask: Ask, offer: Offer, pool: Pool) -> Offer:
     capacity = inventory.capacity_of(work, [pool])[pool.id]
     blocked = Window(window.start, window.end + pool.policy.gap)
     gap = int(pool.policy.gap.total_seconds())
-    positions = queries.multirange(r for p in offer.placement.parts for r in p.positions)
     placement = offer.placement
-    if len(queries.taken(work, positions, blocked)) or pool.capacity_version != offer.pool.capacity_version:
+    if blocked.end > offer.window.end + pool.policy.gap + _WAITED:  # the clock was moved meanwhile
+        taken = queries.taken(work, offers.positions_of(offer), blocked)
+    if taken.touches(blocked) or pool.capacity_version != offer.pool.capacity_version:
         found = place(offers.with_holds(work, capacity, blocked), ask.shape, window, gap)
         if isinstance(found, NoPlace) and ask.start is None:
             ready = offers.prepared(work, capacity, now)

@@ -17,6 +17,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from app.kernel.window import Window
+
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 Range = tuple[int, int]
@@ -141,6 +143,10 @@ class Busy:
     def nothing(cls) -> Busy:
         """Nothing is taken."""
         return cls(*(np.empty(0, np.int64) for _ in range(4)))
+
+    def touches(self, window: Window) -> bool:
+        """Whether any of it lies in the window."""
+        return bool(np.any((self.start < epoch(window.end)) & (self.end > epoch(window.start))))
 
     def plus(self, *others: Busy) -> Busy:
         """All of them together (for instance holds and external use)."""

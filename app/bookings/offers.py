@@ -26,7 +26,7 @@ from app.kernel import ids
 from app.kernel.actor import Actor
 from app.kernel.errors import Forbidden, Reason, Refusal, Refused
 from app.kernel.window import Window
-from app.plumbing.db import Work
+from app.plumbing.db import PRODUCT_NOW, Work
 from app.pricing import queries as pricing
 from app.pricing.rules import Cost, Price, Segment, cost, schedule
 from app.quotas import queries as quotas
@@ -83,7 +83,7 @@ class Desk:
     actor: Actor
     project: Project
     now: datetime
-    _prices: dict[str, tuple[Price, ...]] = field(default_factory=dict)
+    _prices: dict[str | None, tuple[Price, ...]] = field(default_factory=dict)
     _scopes: dict[str, tuple[Scope, ...]] = field(default_factory=dict)
     _pools: tuple[Pool, ...] | None = None
     _ready: dict[int, Prepared] = field(default_factory=dict)
@@ -96,11 +96,17 @@ class Desk:
 
     def segments(self, kind: str, window: Window) -> tuple[Segment, ...] | None:
         """The price schedule of a kind by what is published now."""
-        if kind not in self._prices:
-            self._prices[kind] = pricing.price_list(
-                self.work, self.project.price_group, self.project.currency, [kind], self.now
+        known = self._prices.get(kind) or self._prices.get(None)
+        if known is None:
+            kinds = sorted({p.kind for p in self.pools()} | {kind})
+            known = self._prices[None] = pricing.price_list(
+                self.work, self.project.price_group, self.project.currency, kinds, self.now
             )
-        return schedule(self._prices[kind], kind, window, self.now)
+        return schedule(known, kind, window, self.now)
+
+    def know_prices(self, kind: str | None, rows: list[tuple]) -> None:
+        """Take in the rows of TENANT_PRICES for a kind (None: all), read by somebody else."""
+        self._prices[kind] = tuple(Price(*row) for row in rows)
 
     def scopes(self, kind: str) -> tuple[Scope, ...]:
         """The limits that a booking of this kind counts in."""
@@ -130,21 +136,33 @@ class Desk:
         return self._held[key]
 
 
-def open_desk(work: Work, actor: Actor, project: str) -> Desk:
-    """The project, if the actor may book in it. Raises Refused (422) for an unknown one, Forbidden for a mere viewer."""
+def open_desk(work: Work, actor: Actor, project: str, kind: str | None = None) -> Desk:
+    """The project, if the actor may book in it, with all pools and, when a kind is named, its prices: one round trip.
+
+    Raises Refused (422) for an unknown project, Forbidden for a mere viewer.
+    """
     if not actor.may("book"):
         raise Forbidden("scope_missing", "This token may not book: it lacks the scope book.")
-    found = queries.find_project(work, project, ids.parse(ids.PROJECT, project))
+    projects, clock, pools, prices = work.together(
+        (queries.PROJECT, [project, ids.parse(ids.PROJECT, project)]),
+        (PRODUCT_NOW, None),
+        (inventory.POOLS, {"kind": None, "cluster": None}),
+        (pricing.TENANT_PRICES, [kind, kind]),
+    )
+    found = Project(*projects[0]) if projects else None
     if found is None or not actor.sees_project(found.id):
         raise Refused(Refusal((rules.unknown("project", project, (), "project"),)))
     if not actor.books_in(found.id):
         raise Forbidden("role_missing", f"You may look at {found.name} but not book in it. Ask a lead of the project.")
-    now = work.product_now()
+    now = work.product_now_of(clock)
     if found.ended_at is not None and found.ended_at <= now:
         reason = Reason("project_ended", f"The project {found.name} has ended.", rules.iso(found.ended_at), None,
                         "Ask a tenant admin to renew it.", "project")  # fmt: skip
         raise Refused(Refusal((reason,)))
-    return Desk(work, actor, found, now)
+    desk = Desk(work, actor, found, now)
+    desk._pools = inventory.pools_of(pools)
+    desk.know_prices(kind, prices)
+    return desk
 
 
 def pools_asked(desk: Desk, ask: Ask) -> tuple[Pool, ...]:
@@ -179,6 +197,11 @@ def snapshot(work: Work, capacity: PoolCapacity) -> tuple[PoolSnapshot, str, lis
         positions = queries.multirange(r for n in capacity.nodes for r in n.units)
         kept = _STATIC[capacity] = (pool, positions, [n.node_id for n in capacity.nodes])
     return kept
+
+
+def positions_of(offer: Offer) -> str:
+    """The units of an offer as the text of a multirange."""
+    return queries.multirange(r for p in offer.placement.parts for r in p.positions)
 
 
 def with_holds(work: Work, capacity: PoolCapacity, window: Window) -> PoolSnapshot:

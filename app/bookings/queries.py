@@ -56,16 +56,14 @@ SELECT b.id, b.tenant_id, b.project_id, p.slug AS project, p.name AS project_nam
 # --- projects ---------------------------------------------------------------------------------------------------------
 
 
+PROJECT = """
+SELECT p.tenant_id, p.id, p.slug, p.name, p.cost_centre, p.ended_at, t.name AS tenant, t.zone, t.currency, t.price_group
+  FROM projects p JOIN tenants t ON t.tenant_id = p.tenant_id WHERE p.slug = %s OR p.id = %s"""
+
+
 def find_project(work: Work, slug: str, project_id: UUID | None) -> Project | None:
     """A project of the tenant by slug or id, or None."""
-    return _one(
-        work,
-        Project,
-        """SELECT p.tenant_id, p.id, p.slug, p.name, p.cost_centre, p.ended_at, t.name AS tenant, t.zone, t.currency,
-                  t.price_group
-             FROM projects p JOIN tenants t ON t.tenant_id = p.tenant_id WHERE p.slug = %s OR p.id = %s""",
-        [slug, project_id],
-    )
+    return _one(work, Project, PROJECT, [slug, project_id])
 
 
 # --- idempotency ------------------------------------------------------------------------------------------------------
@@ -100,22 +98,25 @@ def kept_under(work: Work, key: str) -> UUID | None:
 
 # --- capacity ---------------------------------------------------------------------------------------------------------
 
-_TAKEN = """SELECT lower(r), upper(r), extract(epoch FROM lower(during))::bigint, extract(epoch FROM upper(during))::bigint
+TAKEN = """SELECT lower(r), upper(r), extract(epoch FROM lower(during))::bigint, extract(epoch FROM upper(during))::bigint
               FROM holds, unnest(units) r WHERE live AND units && %s::int4multirange AND during && tstzrange(%s, %s)"""
-_HORIZON = """SELECT coalesce(string_agg(int4send(lower(r)), ''), ''), coalesce(string_agg(int4send(upper(r)), ''), ''),
-                     coalesce(string_agg(int8send(extract(epoch FROM lower(during))::bigint), ''), ''),
-                     coalesce(string_agg(int8send(extract(epoch FROM upper(during))::bigint), ''), '')
-                FROM holds, unnest(units) r WHERE live AND node_id = ANY(%s) AND upper(during) > %s"""
+# Thousands of rows come as four columns of bytes: taking rows apart costs more than finding them.
+_PACKED = """SELECT coalesce(string_agg(int4send(lower(r)), ''), ''), coalesce(string_agg(int4send(upper(r)), ''), ''),
+                    coalesce(string_agg(int8send(extract(epoch FROM lower(during))::bigint), ''), ''),
+                    coalesce(string_agg(int8send(extract(epoch FROM upper(during))::bigint), ''), '')
+               FROM holds, unnest(units) r WHERE live AND """
+_TAKEN_PACKED = f"{_PACKED}units && %s::int4multirange AND during && tstzrange(%s, %s)"
+_HORIZON = f"{_PACKED}node_id = ANY(%s) AND upper(during) > %s"
 
 
 def taken(work: Work, positions: str, window: Window) -> Busy:
     """What is held of these positions (text of an int4multirange) in a window: asked by units and time together."""
-    return Busy.of_rows(work.pg.execute(_TAKEN, [positions, window.start, window.end]).fetchall())
+    return Busy.of_bytes(*work.pg.execute(_TAKEN_PACKED, [positions, window.start, window.end]).fetchone())
 
 
 def taken_by_others(work: Work, positions: str, window: Window, booking_id: UUID) -> Busy:
     """The same without what this booking holds itself."""
-    sql = f"{_TAKEN} AND booking_id IS DISTINCT FROM %s"
+    sql = f"{TAKEN} AND booking_id IS DISTINCT FROM %s"
     return Busy.of_rows(work.pg.execute(sql, [positions, window.start, window.end, booking_id]).fetchall())
 
 
@@ -171,56 +172,70 @@ class NewBooking:
     due_at: datetime
 
 
-def insert_booking(work: Work, new: NewBooking, actor: Actor, now: datetime, why: str) -> int:
-    """Write booking, allocation, holds, price schedule, history and due row in one statement. Returns the number.
+def insert_booking(
+    work: Work,
+    new: NewBooking,
+    cluster: str,
+    actor: Actor,
+    now: datetime,
+    why: str,
+    more: Sequence[tuple[str, Any]] = (),
+) -> Booking:
+    """Write booking, allocation, holds, price schedule, history and due row in one statement, and in the same round trip
+    `more` that needs no answer. Returns the booking as `find_booking` would.
 
-    The exclusion constraint is judged here: a unit that is taken raises ExclusionViolation.
+    The exclusion constraint is judged here: a unit that is taken raises ExclusionViolation, and the transaction is over.
     """
-    row = work.pg.execute(
-        _INSERT,
-        {
-            "tenant": new.project.tenant_id,
-            "id": new.id,
-            "project": new.project.id,
-            "name": new.name,
-            "cost_centre": new.cost_centre,
-            "reference": new.reference,
-            "kind": new.kind,
-            "cluster": new.cluster_id,
-            "pool": new.pool_id,
-            "units": new.units,
-            "nodes": new.nodes,
-            "per_node": new.per_node,
-            "within": new.within,
-            "share": new.share840,
-            "starts": new.window.start,
-            "ends": new.window.end,
-            "blocked": new.blocked_until,
-            "currency": new.currency,
-            "quoted": new.quoted,
-            "zone": new.project.zone,
-            "account": actor.account_id,
-            "actor": actor.label,
-            "now": now,
-            "workload": None if new.workload is None else Jsonb(new.workload),
-            "state": move(None, Event.BOOK),
-            "why": why,
-            "allocation": new.allocation_id,
-            "short": short(new.allocation_id),
-            "hold_ids": [new_id() for _ in new.holds],
-            "hold_nodes": [node for node, _ in new.holds],
-            "hold_units": [units for _, units in new.holds],
-            "price_starts": [s.window.start for s in new.segments],
-            "price_ends": [s.window.end for s in new.segments],
-            "price_ids": [s.price_id for s in new.segments],
-            "prices": [s.per_hour for s in new.segments],
-            "due": new.due_at,
-        },
-    ).fetchone()
-    return row[0]
+    state = move(None, Event.BOOK)
+    values = {
+        "tenant": new.project.tenant_id,
+        "id": new.id,
+        "project": new.project.id,
+        "name": new.name,
+        "cost_centre": new.cost_centre,
+        "reference": new.reference,
+        "kind": new.kind,
+        "cluster": new.cluster_id,
+        "pool": new.pool_id,
+        "units": new.units,
+        "nodes": new.nodes,
+        "per_node": new.per_node,
+        "within": new.within,
+        "share": new.share840,
+        "starts": new.window.start,
+        "ends": new.window.end,
+        "blocked": new.blocked_until,
+        "currency": new.currency,
+        "quoted": new.quoted,
+        "zone": new.project.zone,
+        "account": actor.account_id,
+        "actor": actor.label,
+        "now": now,
+        "workload": None if new.workload is None else Jsonb(new.workload),
+        "state": state,
+        "why": why,
+        "allocation": new.allocation_id,
+        "short": short(new.allocation_id),
+        "hold_ids": [new_id() for _ in new.holds],
+        "hold_nodes": [node for node, _ in new.holds],
+        "hold_units": [units for _, units in new.holds],
+        "price_starts": [s.window.start for s in new.segments],
+        "price_ends": [s.window.end for s in new.segments],
+        "price_ids": [s.price_id for s in new.segments],
+        "prices": [s.per_hour for s in new.segments],
+        "due": new.due_at,
+    }
+    (number, kind_name), *_ = work.together((INSERT, values), *more)[0]
+    project = new.project
+    return Booking(
+        new.id, project.tenant_id, project.id, project.slug, project.name, number, new.name, new.cost_centre, new.reference,
+        state.value, None, new.kind, kind_name, new.cluster_id, cluster, new.pool_id, new.units, new.nodes, new.per_node,
+        new.within, new.share840, new.window.start, new.window.end, None, None, None, None, False, new.currency, new.quoted,
+        project.zone, actor.account_id, actor.label, now, new.workload, None, None, 1,
+    )  # fmt: skip
 
 
-_INSERT = """
+INSERT = """
 WITH a AS (
   INSERT INTO allocations (id, cluster_id, installation, generation, name, gone, wanted, ensured, failures)
   SELECT %(allocation)s, %(cluster)s, i.id, 1, 'berth-' || i.id || '-' || %(short)s || '-g1', false, 1, 0, 0
@@ -248,7 +263,7 @@ w AS (
 d AS (
   INSERT INTO due (subject, tenant_id, cluster_id, next_at)
   VALUES (%(allocation)s, %(tenant)s, %(cluster)s, %(due)s))
-SELECT number FROM b"""
+SELECT b.number, k.name FROM b, kinds k WHERE k.slug = %(kind)s"""
 
 
 # --- reading ----------------------------------------------------------------------------------------------------------

@@ -81,15 +81,20 @@ _POOL = """SELECT p.id, p.cluster_id, c.name, p.name, p.kind, p.policy, p.gap_se
                   c.writes, c.billed
              FROM pools p JOIN clusters c ON c.id = p.cluster_id"""
 
+POOLS = f"""{_POOL} WHERE (%(kind)s::text IS NULL OR p.kind = %(kind)s)
+  AND (%(cluster)s::text IS NULL OR c.name = %(cluster)s)
+ ORDER BY p.id"""
+LOCK_POOLS = f"{_POOL} WHERE p.id = ANY(%s) ORDER BY p.id FOR NO KEY UPDATE OF p"
+RAISE_VERSION = "UPDATE pools SET version = version + 1 WHERE id = ANY(%s)"
+
 
 def pools_for(work: Work, kind: str | None = None, cluster: str | None = None) -> tuple[Pool, ...]:
     """Pools of a kind (None or "any": of every kind) on a cluster (None: on every one), in order of their ids."""
-    rows = work.pg.execute(
-        f"""{_POOL} WHERE (%(kind)s::text IS NULL OR p.kind = %(kind)s)
-              AND (%(cluster)s::text IS NULL OR c.name = %(cluster)s)
-            ORDER BY p.id""",
-        {"kind": None if kind == "any" else kind, "cluster": cluster},
-    )
+    return pools_of(work.pg.execute(POOLS, {"kind": None if kind == "any" else kind, "cluster": cluster}))
+
+
+def pools_of(rows: Iterable[Sequence[Any]]) -> tuple[Pool, ...]:
+    """Pools from the rows of POOLS or LOCK_POOLS, for a caller who reads several things in one round trip."""
     return tuple(map(_pool, rows))
 
 
@@ -100,13 +105,12 @@ def pools_with_ids(work: Work, ids: Iterable[int]) -> dict[int, Pool]:
 
 def lock_pools(work: Work, ids: Iterable[int]) -> dict[int, Pool]:
     """Lock pools in the order of their ids and read them as they are then. Readers and foreign keys are not held up."""
-    rows = work.pg.execute(f"{_POOL} WHERE p.id = ANY(%s) ORDER BY p.id FOR NO KEY UPDATE OF p", [sorted(set(ids))])
-    return {pool.id: pool for pool in map(_pool, rows)}
+    return {pool.id: pool for pool in pools_of(work.pg.execute(LOCK_POOLS, [sorted(set(ids))]))}
 
 
 def raise_version(work: Work, ids: Iterable[int]) -> None:
     """Tell caches that the holds of these pools have changed. The pools are locked."""
-    work.pg.execute("UPDATE pools SET version = version + 1 WHERE id = ANY(%s)", [list(ids)])
+    work.pg.execute(RAISE_VERSION, [list(ids)])
 
 
 def _pool(row: Sequence[Any]) -> Pool:

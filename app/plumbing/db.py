@@ -18,6 +18,9 @@ from sqlalchemy import Engine, create_engine
 from sqlalchemy.engine import Connection
 from sqlmodel import Session
 
+PRODUCT_NOW = "SELECT berth_now()"
+"""The product clock, for a caller who reads several things in one round trip."""
+
 
 class DangerousRole(RuntimeError):
     """The process would run with rights that pass every row-level policy."""
@@ -127,7 +130,19 @@ class Work:
         """The product clock, in whole seconds. A statement of its own: call it after the locks are taken."""
         if self._product is not None:
             return self._product()
-        return self.pg.execute("SELECT berth_now()").fetchone()[0]
+        return self.pg.execute(PRODUCT_NOW).fetchone()[0]
+
+    def product_now_of(self, rows: list[tuple]) -> datetime:
+        """The same, from the rows of PRODUCT_NOW."""
+        return rows[0][0] if self._product is None else self._product()
+
+    def together(self, *statements: tuple[str, Any]) -> list[list[tuple]]:
+        """Several statements, in order, in one round trip; the rows of each. None may need another's answer."""
+        self.flush()
+        with self.pg.pipeline() as pipeline:
+            cursors = [self.pg.execute(sql, values) for sql, values in statements]
+            pipeline.sync()
+            return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
 
     def restart(self) -> None:
         """Drop everything written so far and every lock, and begin anew for the same tenant."""

@@ -15,6 +15,13 @@ SELECT p.id, p.kind, p.per_hour, v.effective_at, v.published_at
   FROM price_versions v JOIN prices p ON p.version_id = v.id
  WHERE v.price_group = %s AND v.currency = %s AND v.published_at <= %s AND p.kind = ANY(%s)"""
 
+TENANT_PRICES = """
+SELECT p.id, p.kind, p.per_hour, v.effective_at, v.published_at
+  FROM tenants t JOIN price_versions v ON v.price_group = t.price_group AND v.currency = t.currency
+  JOIN prices p ON p.version_id = v.id
+ WHERE t.tenant_id = berth_tenant() AND (%s::text IS NULL OR p.kind = %s)"""
+"""The same for the tenant acted for, of one kind or of all: for a caller who does not know its price group yet."""
+
 
 @dataclass(frozen=True, slots=True)
 class Version:

@@ -85,9 +85,13 @@ def all_scopes(work: Work) -> tuple[Scope, ...]:
     return tuple(Scope(*row) for row in rows)
 
 
+def scope_values(tenant: UUID, project: UUID, account: UUID | None, kinds: Sequence[str]) -> dict[str, object]:
+    """The values of LOCK_SCOPES, whose rows are Scopes, for a caller who pipelines it."""
+    return {"tenant": tenant, "project": project, "account": account, "kinds": list(kinds)}
+
+
 def _scopes(work: Work, sql: str, tenant: UUID, project: UUID, account: UUID | None, kinds: Sequence[str]):
-    values = {"tenant": tenant, "project": project, "account": account, "kinds": list(kinds)}
-    return tuple(Scope(*row) for row in work.pg.execute(sql, values))
+    return tuple(Scope(*row) for row in work.pg.execute(sql, scope_values(tenant, project, account, kinds)))
 
 
 def standings_values(
