@@ -25,6 +25,7 @@ from app.bookings.lifecycle import Pace
 from app.inventory import queries as inventory
 from app.kernel.actor import SYSTEM, Actor
 from app.main import create_app
+from app.plumbing.db import Database
 from app.pricing import actions as pricing
 from app.rounds import Haste
 from tests.trace.clients import Clients, wait_until_answering
@@ -59,22 +60,30 @@ class Portal:
     admin: str
     """A token that sees the tenant's statements."""
     folder: Path
+    _stands: datetime = START
+
+    def __post_init__(self) -> None:
+        # nobody else moves the clock: asking the database where it stands would be every seventh statement
+        database = self.world.plumbing.database
+        own = Database(database.engine, database.wall, lambda: self._stands)
+        self._plumbing = replace(self.world.plumbing, database=own)
 
     def move(self, at: datetime) -> None:
         """Set the clock, and do what is due then."""
         self.world.set_clock(at)
+        self._stands = at
         self.settle()
 
     def settle(self) -> int:
         """Do what is due at this instant."""
-        return rounds.do_all(self.world.plumbing, HASTE)
+        return rounds.do_all(self._plumbing, HASTE)
 
     def pass_until(self, until: datetime | None) -> int:
         """Step from one due instant to the next, until `until` (which is left to the caller) or nothing is due; returns
         how many steps that were."""
         steps = 0
         while True:
-            at = rounds.next_instant(self.world.plumbing)
+            at = rounds.next_instant(self._plumbing)
             if at is None or (until is not None and at >= until):
                 return steps
             self.move(at)
@@ -96,21 +105,23 @@ def open_portal(
             pools = inventory.pools_for(work, None, None)
         for pool in pools:
             world.set_policy(pool.name, min_length=1, max_length=HORIZON, horizon=HORIZON, grid=1, made_ahead=0)
-        tokens = tuple(_token(world, world.actor("physics-member"), f"client {i}") for i in range(connections))
+        tokens = tuple(make_token(world, world.actor("physics-member"), f"client {i}") for i in range(connections))
         with world.work("physics") as work:
             admin = accounts.create_account(work, SYSTEM, login="admin@physics.example", name="physics-admin")
             accounts.add_member(work, SYSTEM, admin, "admin")
         actor = Actor(admin, "physics-admin", world.tenants["physics"], frozenset({"admin"}))
         with ExitStack() as running:
-            ports = running.enter_context(_web(world, folder, processes) if processes else _web_in_thread(world))
+            ports = running.enter_context(
+                web_processes(world, folder, processes) if processes else _web_in_thread(world)
+            )
             clients = running.enter_context(closing(Clients(ports, tokens)))
-            yield Portal(world, clients, tokens, _token(world, actor, "statements"), folder)
+            yield Portal(world, clients, tokens, make_token(world, actor, "statements"), folder)
     finally:
         world.close()
 
 
 @contextmanager
-def _web(world: World, folder: Path, processes: int) -> Iterator[list[int]]:
+def web_processes(world: World, folder: Path, processes: int) -> Iterator[list[int]]:
     """Web processes, as `berth web` is started; the ports on which they answer."""
     programs: list[subprocess.Popen[bytes]] = []
     ports: list[int] = []
@@ -145,7 +156,7 @@ def _web_in_thread(world: World) -> Iterator[list[int]]:
             thread.join(20)
 
 
-def _token(world: World, actor: Actor, label: str) -> str:
+def make_token(world: World, actor: Actor, label: str) -> str:
     with world.work("physics") as work:
         made = replace(actor, scopes=frozenset({"read", "book"}))
         return accounts.create_token(work, made, label=label, scopes=("read", "book")).secret
