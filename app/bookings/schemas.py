@@ -79,8 +79,8 @@ def _duration(value: Any) -> Any:
 
 def _line(value: str) -> str:
     value = value.strip()
-    if any(ord(c) < 32 or ord(c) == 127 for c in value):
-        raise ValueError("a text on one line has no control characters")
+    if any(ord(c) < 32 or ord(c) == 127 or 0xD800 <= ord(c) <= 0xDFFF for c in value):
+        raise ValueError("a text on one line has no control characters and no half ones")
     return value
 
 
@@ -131,14 +131,14 @@ class BookingIn(BaseModel):
         },
     )
 
-    project: Annotated[str, Field(max_length=80, description="Slug of the project, or its id (`pj_…`).")]
+    project: Annotated[Line, Field(max_length=80, description="Slug of the project, or its id (`pj_…`).")]
     name: Annotated[Line, Field(min_length=1, max_length=120)] = "Untitled"
-    kind: Annotated[str, Field(max_length=80, description="Slug of the catalogue, or `any`: the cheapest that fits.")]
+    kind: Annotated[Line, Field(max_length=80, description="Slug of the catalogue, or `any`: the cheapest that fits.")]
     units: Count | None = None
     nodes: Count | None = None
     per_node: Count | None = None
     within: Literal["node", "nvlink", "leaf", "rack"] | None = None
-    cluster: Annotated[str | None, Field(max_length=80)] = None
+    cluster: Annotated[Line | None, Field(max_length=80)] = None
     start: Start
     duration: Duration | None = None
     end: Instant | None = None
@@ -148,7 +148,7 @@ class BookingIn(BaseModel):
         Literal["default", "none", "training", "notebook", "inference"],
         Field(description="What is started in it when it starts, where the cluster can."),
     ] = "default"
-    quote: Annotated[str | None, Field(max_length=200, description="Digest of the quote that was shown.")] = None
+    quote: Annotated[Line | None, Field(max_length=200, description="Digest of the quote that was shown.")] = None
 
     @model_validator(mode="after")
     def _one_form(self) -> BookingIn:

@@ -1,0 +1,331 @@
+"""Verbs that meet the worker in the same instant, on a real database: whoever comes first, the promises hold afterwards.
+
+Two threads, each with connections of its own, start together, round after round; the product clock stands still in
+each, so that what comes of it is known to the second.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+
+import pytest
+
+from app.bookings.facts import Booking
+from app.bookings.reconcile import work_off
+from app.kernel.errors import Conflict, Problem
+from app.plumbing.db import Database, make_engine
+from tests.servers import TestDatabase
+from tests.world import START, World, make_world, nodes_csv
+
+ROUNDS = 12
+HOUR = timedelta(hours=1)
+pytestmark = [pytest.mark.xdist_group("faults-verbs"), pytest.mark.timeout(600)]
+
+
+@pytest.fixture
+def world(database: TestDatabase, tmp_path) -> Iterator[World]:
+    made = make_world(database, tmp_path, csv=nodes_csv(4))
+    yield made
+    made.close()
+
+
+def together(*acts: Callable[[], object]) -> list[object]:
+    """Do these at once, each in a thread; what each returned or raised, a Problem being an answer."""
+    gate = threading.Barrier(len(acts))
+    answers: list[object] = [None] * len(acts)
+
+    def one(number: int) -> None:
+        gate.wait(30)
+        try:
+            answers[number] = acts[number]()
+        except Problem as refused:
+            answers[number] = refused
+        except BaseException as error:
+            answers[number] = error
+
+    threads = [threading.Thread(target=one, args=(n,)) for n in range(len(acts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive(), "they wait for each other"
+    for answer in answers:
+        assert not isinstance(answer, BaseException) or isinstance(answer, Problem), answer
+    return answers
+
+
+def worker(world: World, delay: float = 0) -> Callable[[], int]:
+    """The reconciler's round, a little later if said: both orders come up."""
+
+    def work() -> int:
+        threading.Event().wait(delay)
+        return work_off(world.plumbing, world.cluster_id)
+
+    return work
+
+
+def acts(world: World, booking: Booking) -> list[str]:
+    return [e.command for e in world.backend.entries(ref_of(world, booking)) if e.acted]
+
+
+def ref_of(world: World, booking: Booking):
+    from app.backends.contract import Ref
+    from app.bookings import queries
+
+    with world.work("physics") as work:
+        allocation = queries.allocation_of(work, booking.id)
+    assert allocation is not None
+    return Ref(allocation.name)
+
+
+def on_cluster(world: World, booking: Booking) -> str:
+    """What the cluster has of it now."""
+    return world.backend.observe(ref_of(world, booking)).state
+
+
+def finish(world: World, until: datetime) -> None:
+    """Whatever is still to do at `until` gets done."""
+    world.set_clock(until)
+    world.settle()
+
+
+def check_all(world: World) -> None:
+    """What holds for every booking at any moment: units, due rows and cluster agree with its state."""
+    with world.plumbing.database.work() as work, work.read_all():
+        live = dict(work.pg.execute("SELECT booking_id, count(*) FROM holds WHERE live GROUP BY 1").fetchall())
+        rows = work.pg.execute("SELECT id, state, left_by, provided_at, released_at FROM bookings").fetchall()
+        due = work.pg.execute("SELECT h.booking_id FROM due d JOIN holds h ON h.allocation_id = d.subject").fetchall()
+        doubles = work.pg.execute(
+            "SELECT booking_id, event FROM history WHERE event <> 'extend' GROUP BY 1, 2 HAVING count(*) > 1"
+        ).fetchall()
+    assert doubles == [], "a move was written twice"
+    waiting = {b for (b,) in due}
+    for booking_id, state, left_by, provided_at, released_at in rows:
+        final = state in ("ENDED", "CANCELLED")
+        assert (booking_id in live) != final, (state, left_by)
+        assert (booking_id in waiting) != final, (state, left_by)
+        if left_by == "withdraw":
+            assert provided_at is None
+        if released_at is not None and provided_at is not None:
+            assert released_at >= provided_at
+
+
+@pytest.mark.parametrize("slow", [0.0, 0.01, 0.03])
+def test_case_25_cancelled_while_its_start_runs_it_is_gone_or_active_and_never_both(world: World, slow: float) -> None:
+    seen = set()
+    for turn in range(ROUNDS):
+        booking = world.book(units=8)
+        cancelled, _ = together(lambda b=booking: world.do("cancel", b), worker(world, slow * turn / ROUNDS))
+        check_all(world)
+        if isinstance(cancelled, Conflict):
+            assert cancelled.code == "too_late_to_cancel"
+            assert world.look(booking).state == "ACTIVE"
+            assert on_cluster(world, booking) == "ready"
+            world.do("release", booking)
+        finish(world, world.now() + timedelta(minutes=1))
+        ended = world.look(booking)
+        seen.add((ended.state, ended.outcome))
+        if isinstance(cancelled, Conflict):
+            assert (ended.state, ended.outcome) == ("ENDED", "released")
+        else:
+            assert ended.outcome in (None, "cancelled")
+            assert ended.provided_at is None
+        assert on_cluster(world, booking) in ("absent", "gone"), "cancelled but running"
+        assert acts(world, booking) in ([], ["ensure", "release"])
+        check_all(world)
+    assert seen
+
+
+def test_case_25_cancelled_in_the_middle_of_the_call_itself(world: World) -> None:
+    """The cluster has made it, its answer is on the way, and only then comes the cancel."""
+    for _ in range(3):
+        world.backend.faults.call_slow("ensure", 0.6, when="after")
+        booking = world.book(units=8)
+
+        def cancel_late(booking: Booking = booking) -> Booking:
+            while "ensure" not in acts(world, booking):
+                threading.Event().wait(0.01)
+            return world.do("cancel", booking)
+
+        together(cancel_late, worker(world))
+        assert world.look(booking).state == "ENDING"
+        check_all(world)
+        finish(world, world.now() + timedelta(minutes=1))
+        ended = world.look(booking)
+        assert (ended.state, ended.outcome, ended.provided_at) == ("ENDED", "cancelled", None)
+        assert acts(world, booking) == ["ensure", "release"]
+        assert on_cluster(world, booking) == "gone"
+
+
+@pytest.mark.parametrize("slow", [0.0, 0.02])
+def test_case_26_extended_in_the_instant_of_its_end_it_goes_on_or_is_told_that_it_ended(
+    world: World, slow: float
+) -> None:
+    """The clock is at the end to the second: the extension commits before the worker reads, or the other way round."""
+    answers = set()
+    for turn in range(ROUNDS):
+        begun = world.now()
+        booking = world.book(units=8, duration="PT1H")
+        world.settle()
+        finish(world, begun + timedelta(minutes=59, seconds=59))
+        assert world.look(booking).state == "ACTIVE"
+        # before the end nothing is late; at the end the two meet
+        early = turn % 2 == 0
+        if not early:
+            world.set_clock(begun + HOUR)
+        extended, _ = together(
+            lambda b=booking: world.do("extend", b, by=HOUR, end=None), worker(world, slow * turn / ROUNDS)
+        )
+        check_all(world)
+        answers.add(type(extended).__name__)
+        if early:
+            assert isinstance(extended, Booking), extended
+        if isinstance(extended, Booking):
+            assert extended.ends_at == begun + 2 * HOUR
+            world.set_clock(begun + HOUR + timedelta(seconds=1))
+            world.settle()
+            assert world.look(booking).state == "ACTIVE", "the end task ended it at the old end"
+            assert on_cluster(world, booking) == "ready"
+            finish(world, begun + 3 * HOUR)
+            assert world.look(booking).released_at == begun + 2 * HOUR
+        else:
+            assert isinstance(extended, Conflict)
+            assert extended.code == "wrong_state"
+            finish(world, begun + 2 * HOUR)
+            ended = world.look(booking)
+            assert (ended.state, ended.ends_at, ended.released_at) == ("ENDED", begun + HOUR, begun + HOUR)
+        check_all(world)
+    assert answers == {"Booking", "Conflict"}
+
+
+def test_extended_and_released_at_once_only_one_of_the_orders(world: World) -> None:
+    for _ in range(ROUNDS):
+        begun = world.now()
+        booking = world.book(units=8, duration="PT1H")
+        world.settle()
+        world.set_clock(begun + timedelta(minutes=10))
+        extended, released = together(
+            lambda b=booking: world.do("extend", b, by=HOUR, end=None), lambda b=booking: world.do("release", b)
+        )
+        assert isinstance(released, Booking)
+        assert isinstance(extended, Booking) or extended.code == "wrong_state"
+        finish(world, begun + timedelta(minutes=20))
+        ended = world.look(booking)
+        assert (ended.state, ended.outcome) == ("ENDED", "released")
+        assert ended.released_at == begun + timedelta(minutes=10)
+        check_all(world)
+        with world.plumbing.database.work(booking.tenant_id) as work:
+            (left,) = work.pg.execute(
+                "SELECT count(*) FROM commitments WHERE booking_id = %s AND ends_at > %s",
+                [booking.id, ended.released_at],
+            ).fetchone()
+        assert left == 0, "quota that nobody gave back"
+
+
+def test_case_28_many_workers_at_once_do_each_thing_once(world: World) -> None:
+    for _ in range(6):
+        bookings = [world.book(units=1) for _ in range(6)]
+        together(*(worker(world) for _ in range(6)))
+        world.settle()
+        for booking in bookings:
+            assert world.look(booking).state == "ACTIVE"
+            assert acts(world, booking) == ["ensure"]
+        together(*(lambda b=b: world.do("release", b) for b in bookings), *(worker(world) for _ in range(3)))
+        finish(world, world.now() + timedelta(minutes=1))
+        for booking in bookings:
+            assert world.look(booking).outcome == "released"
+            assert acts(world, booking) == ["ensure", "release"]
+        check_all(world)
+
+
+def test_no_more_than_two_calls_are_ever_in_flight_on_one_cluster(world: World) -> None:
+    """Eight workers, each call half a second long: the calls meet the fault and stay; never a third."""
+    most, ends = [0], threading.Event()
+
+    def watch() -> None:
+        while not ends.is_set():
+            with world.work() as work:
+                (now,) = work.pg.execute("SELECT count(*) FROM due WHERE call_slot IS NOT NULL").fetchone()
+            most[0] = max(most[0], now)
+
+    calls, lock, deepest = [0], threading.Lock(), [0]
+    backend = world.backend
+    plain = type(backend).ensure
+
+    def counted(order):
+        with lock:
+            calls[0] += 1
+            deepest[0] = max(deepest[0], calls[0])
+        try:
+            return plain(backend, order)
+        finally:
+            with lock:
+                calls[0] -= 1
+
+    backend.ensure = counted
+    backend.faults.call_slow("ensure", 0.2, count=100)
+    bookings = [world.book(units=1) for _ in range(8)]
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        together(*(worker(world) for _ in range(8)))
+        world.settle()
+    finally:
+        ends.set()
+        watcher.join()
+    assert deepest[0] == most[0] == 2
+    assert {world.look(b).state for b in bookings} == {"ACTIVE"}
+
+
+def test_one_object_that_cannot_be_worked_on_holds_up_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two broken ones, as many as there are call slots: the others become active all the same."""
+    from app.bookings import reconcile
+
+    broken = [world.book(name="broken", units=1) for _ in range(2)]
+    sound = [world.book(units=1) for _ in range(3)]
+    plain = reconcile._order
+
+    def order(work, booking, held, allocation):
+        if booking.name == "broken":
+            raise ZeroDivisionError("a fault of ours")
+        return plain(work, booking, held, allocation)
+
+    monkeypatch.setattr(reconcile, "_order", order)
+    with pytest.raises(ZeroDivisionError):
+        work_off(world.plumbing, world.cluster_id)
+    assert {world.look(b).state for b in sound} == {"ACTIVE"}
+    with world.work() as work:
+        (leased,) = work.pg.execute("SELECT count(*) FROM due WHERE lease_token IS NOT NULL").fetchone()
+        assert leased == 0
+    # mended, they are taken up again after their pause
+    monkeypatch.setattr(reconcile, "_order", plain)
+    world.pass_time(timedelta(minutes=2))
+    assert {world.look(b).state for b in broken} == {"ACTIVE"}
+
+
+def test_a_reader_of_another_process_sees_all_of_a_booking_or_nothing(world: World, database: TestDatabase) -> None:
+    """Rows of one booking appear in one instant."""
+    other = Database(make_engine(database.app_url), lambda: START)
+    ends, halves = threading.Event(), []
+
+    def look() -> None:
+        while not ends.is_set():
+            with other.work() as work, work.read_all():
+                sql = """SELECT (SELECT count(*) FROM bookings), (SELECT count(DISTINCT booking_id) FROM holds),
+                                (SELECT count(*) FROM allocations), (SELECT count(*) FROM history WHERE event = 'book')"""
+                row = work.pg.execute(sql).fetchone()
+            if len(set(row)) != 1:
+                halves.append(row)
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    try:
+        for number in range(25):
+            world.book(units=1, start=(START + (number + 1) * HOUR).isoformat())
+    finally:
+        ends.set()
+        reader.join()
+        other.close()
+    assert halves == []
