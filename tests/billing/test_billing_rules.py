@@ -9,7 +9,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.billing.rules import Charge, Group, LostUnit, Priced, credit_charges, so_far, statement, use_charges
@@ -201,6 +201,7 @@ def test_charges_have_their_ids_from_what_they_say():
 PRICE = st.decimals(0, 20, places=6, allow_nan=False, allow_infinity=False)
 
 
+@settings(deadline=None)
 @given(
     st.integers(0, 300 * 86400), st.integers(1, 70 * 86400), st.integers(1, 64), st.sampled_from([120, 360, 840]),
     PRICE, PRICE, st.integers(1, 299 * 86400),

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from uuid import uuid4
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.billing import queries
@@ -28,6 +28,7 @@ CLAIMS = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(CLAIMS, st.lists(st.tuples(st.integers(0, 10), st.integers(11, 60)), min_size=4, max_size=4))
 def test_each_second_of_each_unit_is_in_the_first_part_that_claims_it(claims, spans):
     slots = [Installed("k", 64 * g, 64 * g + 64, Window(second(a), second(b)), 840) for g, (a, b) in enumerate(spans)]

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal
 from fractions import Fraction
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.kernel.window import Window
@@ -104,6 +104,7 @@ def test_wrong_prices_are_all_named():
 PRICES = st.decimals(0, 100, places=6, allow_nan=False, allow_infinity=False)
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(PRICES, st.integers(-50, 50), st.integers(-50, 50)), min_size=1, max_size=6),
     st.integers(0, 40),
@@ -128,6 +129,7 @@ def test_at_every_second_the_schedule_has_the_price_in_force(versions, start, le
     assert [s.price_id for s in found for _ in range(s.window.seconds)] == expected
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(PRICES, st.integers(1, 10**5)), min_size=1, max_size=5), st.integers(1, 999), st.integers(1, 840)
 )

@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.kernel.money import SCALE, WHOLE
@@ -114,6 +114,7 @@ def test_numbers_are_plain():
 SPANS = st.lists(st.tuples(st.integers(0, 50), st.integers(1, 30), st.integers(1, 9)), max_size=12)
 
 
+@settings(deadline=None)
 @given(SPANS, st.integers(0, 50), st.integers(1, 40))
 def test_the_largest_overlap_is_that_of_the_fullest_second(spans, start, length):
     rows = [(START + timedelta(seconds=s), START + timedelta(seconds=s + n), rate) for s, n, rate in spans]
@@ -122,6 +123,7 @@ def test_the_largest_overlap_is_that_of_the_fullest_second(spans, start, length)
     assert largest_overlap(rows, window) == fullest
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10**7), st.integers(1, 10**6), st.integers(1, 64), st.sampled_from([120, 360, 840]))
 def test_pieces_lie_in_one_day_each_and_keep_every_second(offset, seconds, units, share):
     window = Window(START + timedelta(seconds=offset), START + timedelta(seconds=offset + seconds))

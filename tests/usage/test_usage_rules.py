@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.kernel.window import Window
@@ -129,6 +129,7 @@ READINGS = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(READINGS, st.integers(0, 20), st.integers(1, 40))
 def test_used_unused_and_unknown_add_up_to_reserved_whatever_is_measured(readings, start, length):
     def second(n: int) -> datetime:
@@ -153,12 +154,14 @@ def test_used_unused_and_unknown_add_up_to_reserved_whatever_is_measured(reading
     assert min(found.used, found.unused, found.unknown) >= 0
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 20)), max_size=10))
 def test_a_union_counts_each_second_once(spans):
     windows = [Window(START + timedelta(seconds=s), START + timedelta(seconds=s + n)) for s, n in spans]
     assert covered(windows) == len({second for s, n in spans for second in range(s, s + n)})
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 10**6))
 def test_hours_cover_the_window_without_gap_or_overlap(offset, seconds):
     window = Window(START + timedelta(seconds=offset), START + timedelta(seconds=offset + seconds))
