@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import psycopg
 from fastapi import APIRouter
 
 from app.plumbing.queue import send_after_commit
@@ -87,3 +88,22 @@ def test_the_tenant_does_not_outlive_its_request(world: World) -> None:
     for _ in range(20):
         assert api.get("/api/v1/me").status_code == 200
         assert world.browser().get("/api/v1/seen").json() == [0, 0, 0]
+
+
+def test_a_database_that_went_away_is_found_again(world: World) -> None:
+    """Connections that died in the pool cost at most an honest 503 each, and are replaced."""
+    api = world.api(world.token(world.tenants["acme"].people["member"], "acme"))
+    assert api.get("/api/v1/projects").status_code == 200
+    with psycopg.connect(world.database.superuser_url, autocommit=True) as superuser:
+        ended = superuser.execute(
+            "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity WHERE datname = %s AND usename = 'berth_app'",
+            [world.database.name],
+        ).fetchone()[0]
+    assert ended > 0
+    answers = [api.get("/api/v1/projects") for _ in range(ended + 1)]
+    assert answers[-1].status_code == 200
+    for answer in answers:
+        assert answer.status_code in (200, 503)
+        if answer.status_code == 503:
+            assert answer.json()["code"] == "database_away"
+            assert answer.headers["retry-after"]
