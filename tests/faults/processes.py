@@ -135,6 +135,7 @@ class Client:
             "127.0.0.1", web if isinstance(web, int) else web.port, timeout=timeout
         )
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._used = monotonic()
 
     def get(self, path: str) -> Answer:
         return self.send("GET", path)
@@ -146,6 +147,8 @@ class Client:
     def send(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
         """Bytes go as they are, everything else as JSON."""
         given = {k.replace("_", "-"): v for k, v in headers.items()}
+        if monotonic() - self._used > 2:
+            self._connection.close()  # the server may be closing it at this moment: it keeps idle ones for five seconds
         raw = body
         if body is not None and not isinstance(body, bytes):
             raw = json.dumps(body).encode()
@@ -157,6 +160,8 @@ class Client:
         except BaseException:
             self._connection.close()
             raise
+        finally:
+            self._used = monotonic()
         if "json" in answer.headers.get("Content-Type", ""):
             return Answer(answer.status, json.loads(text), _titled(answer.headers))
         return Answer(answer.status, text.decode(errors="replace"), _titled(answer.headers))

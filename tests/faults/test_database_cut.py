@@ -133,6 +133,7 @@ def test_connections_cut_again_and_again_while_people_book(site: Site) -> None:
         person.join(60)
         assert not person.is_alive()
     check_answers(people)
+    site.world.plumbing.database.engine.dispose()  # this process' own connections were cut as well
     check_bookings(site, people, "cut")
     # the workers went on, whatever they were at
     site.wait_state(running, "ACTIVE")
@@ -158,7 +159,7 @@ def test_the_database_crashes_and_comes_back(site: Site, postgres: EmbeddedPostg
         person.join(60)
         assert not person.is_alive()
     check_answers(people)
-    site.world.plumbing.database.engine.dispose()  # this process' own connections, which are not what is tested
+    site.world.plumbing.database.engine.dispose()
     check_bookings(site, people, "crash")
     site.wait_state(running, "ACTIVE")
     site.world.do("release", running)

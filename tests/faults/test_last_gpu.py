@@ -81,7 +81,7 @@ def project_of(index: int) -> str:
     return "plasma" if index % 4 < 2 else "atlas"
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)  # quiet: about a minute
 def test_case_16_fifty_clients_of_two_tenants_ask_for_the_last_gpu_a_hundred_times(
     make_site: Callable[..., Site],
 ) -> None:
