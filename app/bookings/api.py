@@ -220,23 +220,19 @@ def booking_json(booking: Booking, charged: Decimal | None) -> dict[str, Any]:
 
 def _answer(work: Work, response: Response, booking: Booking) -> dict[str, Any]:
     """One booking in full, with its ETag."""
-    held = queries.holds_of(work, booking.id)
-    segments = queries.segments_of(work, booking.id)
-    charged = queries.charged(work, [booking.id]).get(booking.id)
-    planned = booking.state in ("WAITING", "REQUESTED", "BOOKED") and not any(h.pinned for h in held)
+    more = queries.detail_of(work, booking.id)
+    planned = booking.state in ("WAITING", "REQUESTED", "BOOKED") and not any(h.pinned for h in more.held)
     response.headers["ETag"] = f'"{booking.version}"'
     return {
-        **booking_json(booking, charged),
+        **booking_json(booking, more.charged),
         "nodes": [
-            {"node": h.node, "units": len(h.gpus), "indices": list(h.local_gpus), "planned": planned} for h in held
+            {"node": h.node, "units": len(h.gpus), "indices": list(h.local_gpus), "planned": planned} for h in more.held
         ],
         "prices": [
             {"start": rules.iso(s.window.start), "end": rules.iso(s.window.end), "unit_price": str(s.per_hour)}
-            for s in segments
+            for s in more.segments
         ],
-        "conditions": [
-            {"type": c.type, "since": rules.iso(c.since), "why": c.why} for c in queries.conditions_of(work, booking.id)
-        ],
+        "conditions": [{"type": c.type, "since": rules.iso(c.since), "why": c.why} for c in more.conditions],
         "history": [
             {
                 "at": rules.iso(line.at),
@@ -247,7 +243,7 @@ def _answer(work: Work, response: Response, booking: Booking) -> dict[str, Any]:
                 "why": line.why,
                 "changes": line.changes,
             }
-            for line in queries.history_of(work, booking.id)
+            for line in more.history
         ],
         "unit_hours": hours_text(booking.units * booking.window.seconds * (SCALE // 3600)),
     }

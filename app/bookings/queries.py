@@ -343,22 +343,57 @@ def holds_of(work: Work, booking_id: UUID, *, lock: bool = False) -> tuple[Held,
     """A booking's holds in order of node; locked in id order when they will be written."""
     if lock:
         work.pg.execute("SELECT FROM holds WHERE booking_id = %s ORDER BY id FOR NO KEY UPDATE", [booking_id])
-    rows = work.pg.execute(
-        """SELECT h.id, h.node_id, n.name, n.first_gpu, n.rack, n.leaf,
-                  ARRAY(SELECT ARRAY[lower(r), upper(r)] FROM unnest(h.units) r), lower(h.during), upper(h.during),
-                  h.live, h.pinned
-             FROM holds h JOIN nodes n ON n.id = h.node_id WHERE h.booking_id = %s ORDER BY n.name, h.id""",
-        [booking_id],
-    ).fetchall()
+    return _held(work.pg.execute(_HELD, [booking_id]).fetchall())
+
+
+_HELD = """
+SELECT h.id, h.node_id, n.name, n.first_gpu, n.rack, n.leaf,
+       ARRAY(SELECT ARRAY[lower(r), upper(r)] FROM unnest(h.units) r), lower(h.during), upper(h.during), h.live, h.pinned
+  FROM holds h JOIN nodes n ON n.id = h.node_id WHERE h.booking_id = %s ORDER BY n.name, h.id"""
+
+
+def _held(rows: Iterable[tuple]) -> tuple[Held, ...]:
     return tuple(Held(*row[:6], tuple((lo, up) for lo, up in row[6]), *row[7:]) for row in rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """What stands beside the row of a booking; `charged` None: nothing was charged so far."""
+
+    held: tuple[Held, ...]
+    segments: tuple[PriceSegment, ...]
+    charged: Decimal | None
+    conditions: tuple[ConditionLine, ...]
+    history: tuple[HistoryLine, ...]
+
+
+def detail_of(work: Work, booking_id: UUID) -> Detail:
+    """Holds, price schedule, charges, open conditions and history of a booking, in one round trip."""
+    held, segments, charges, conditions, history = work.together(
+        (_HELD, [booking_id]),
+        (_SEGMENTS, [booking_id]),
+        (_CHARGED, [[booking_id]]),
+        (_CONDITIONS.format("AND until IS NULL"), [booking_id]),
+        (_HISTORY, [booking_id]),
+    )
+    return Detail(
+        _held(held),
+        _segments(segments),
+        _amounts(charges).get(booking_id),
+        tuple(ConditionLine(*row) for row in conditions),
+        tuple(HistoryLine(*row) for row in history),
+    )
 
 
 def segments_of(work: Work, booking_id: UUID) -> tuple[PriceSegment, ...]:
     """The frozen price schedule, in order."""
-    rows = work.pg.execute(
-        "SELECT starts_at, ends_at, price_id, per_hour FROM booking_prices WHERE booking_id = %s ORDER BY starts_at",
-        [booking_id],
-    ).fetchall()
+    return _segments(work.pg.execute(_SEGMENTS, [booking_id]).fetchall())
+
+
+_SEGMENTS = "SELECT starts_at, ends_at, price_id, per_hour FROM booking_prices WHERE booking_id = %s ORDER BY starts_at"
+
+
+def _segments(rows: Iterable[tuple]) -> tuple[PriceSegment, ...]:
     return tuple(PriceSegment(Window(s, e), i, h) for s, e, i, h in rows)
 
 
@@ -367,11 +402,15 @@ def charged(work: Work, booking_ids: Iterable[UUID]) -> dict[UUID, Decimal]:
 
     Bookings without charges are not in.
     """
-    rows = work.pg.execute(
-        """SELECT booking_id, currency, sum(exact) FROM charges WHERE booking_id = ANY(%s)
-            GROUP BY booking_id, currency, kind, unit_price, cost_centre""",
-        [list(booking_ids)],
-    )
+    return _amounts(work.pg.execute(_CHARGED, [list(booking_ids)]).fetchall())
+
+
+_CHARGED = """
+SELECT booking_id, currency, sum(exact) FROM charges WHERE booking_id = ANY(%s)
+ GROUP BY booking_id, currency, kind, unit_price, cost_centre"""
+
+
+def _amounts(rows: Iterable[tuple]) -> dict[UUID, Decimal]:
     amounts: dict[UUID, Decimal] = {}
     for booking_id, currency, total in rows:
         amounts[booking_id] = amounts.get(booking_id, Decimal(0)) + line_amount(Fraction(total) / SCALE, currency)
@@ -380,27 +419,17 @@ def charged(work: Work, booking_ids: Iterable[UUID]) -> dict[UUID, Decimal]:
 
 def history_of(work: Work, booking_id: UUID) -> tuple[HistoryLine, ...]:
     """Every change, oldest first."""
-    return tuple(
-        _all(
-            work,
-            HistoryLine,
-            "SELECT at, actor, event, before, after, why, changes FROM history WHERE booking_id = %s ORDER BY seq",
-            [booking_id],
-        )
-    )
+    return tuple(_all(work, HistoryLine, _HISTORY, [booking_id]))
+
+
+_HISTORY = "SELECT at, actor, event, before, after, why, changes FROM history WHERE booking_id = %s ORDER BY seq"
+_CONDITIONS = "SELECT type, since, until, why FROM conditions WHERE booking_id = %s {} ORDER BY since, type"
 
 
 def conditions_of(work: Work, booking_id: UUID, *, open_only: bool = True) -> tuple[ConditionLine, ...]:
     """What holds beside the state now, or ever did."""
     only = "AND until IS NULL" if open_only else ""
-    return tuple(
-        _all(
-            work,
-            ConditionLine,
-            f"SELECT type, since, until, why FROM conditions WHERE booking_id = %s {only} ORDER BY since, type",
-            [booking_id],
-        )
-    )
+    return tuple(_all(work, ConditionLine, _CONDITIONS.format(only), [booking_id]))
 
 
 def allocation_of(work: Work, booking_id: UUID) -> Allocation | None:
