@@ -150,6 +150,7 @@ def test_the_database_crashes_and_comes_back(site: Site, postgres: EmbeddedPostg
     wait_until(lambda: sum(len(p.booked) for p in people) >= CLIENTS, "some are booked")
     assert postgres.pid is not None
     os.kill(postgres.pid, signal.SIGKILL)
+    wait_until(lambda: postgres.pid is None, "it is gone")
     wait_until(lambda: any(a.status == 503 for p in people for a in p.answers), "people are told")
     postgres.start()
     many = sum(len(p.booked) for p in people)

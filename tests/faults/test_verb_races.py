@@ -12,6 +12,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from app.backends.contract import Ref
+from app.bookings import queries
 from app.bookings.facts import Booking
 from app.bookings.reconcile import work_off
 from app.kernel.errors import Conflict, Problem
@@ -71,9 +73,6 @@ def acts(world: World, booking: Booking) -> list[str]:
 
 
 def ref_of(world: World, booking: Booking):
-    from app.backends.contract import Ref
-    from app.bookings import queries
-
     with world.work("physics") as work:
         allocation = queries.allocation_of(work, booking.id)
     assert allocation is not None
@@ -238,6 +237,45 @@ def test_case_28_many_workers_at_once_do_each_thing_once(world: World) -> None:
             assert world.look(booking).outcome == "released"
             assert acts(world, booking) == ["ensure", "release"]
         check_all(world)
+
+
+def test_an_answer_that_is_older_than_another_workers_look_is_thrown_away(world: World) -> None:
+    """A worker that stood still holds "all is well"; meanwhile its lease has ended and another has seen a node die."""
+    booking = world.book(units=8, duration="PT2H")
+    world.settle()
+    world.set_clock(world.now() + timedelta(seconds=61))
+    backend = world.backend
+    has_answer, may_answer = threading.Event(), threading.Event()
+    plain = type(backend).observe
+
+    def stands_still(ref):
+        backend.observe = lambda ref: plain(backend, ref)
+        answer = plain(backend, ref)
+        has_answer.set()
+        may_answer.wait(30)
+        return answer
+
+    backend.observe = stands_still
+    slow = threading.Thread(target=worker(world))
+    slow.start()
+    assert has_answer.wait(30)
+    with world.work() as work:
+        work.pg.execute("UPDATE due SET leased_until = clock_timestamp() - interval '1 second'")
+    with world.work("physics") as work:
+        backend.faults.node_dies(queries.holds_of(work, booking.id)[0].node)
+    world.settle()
+
+    def stands() -> tuple[list[str], int]:
+        with world.work("physics") as work:
+            conditions = [c.type for c in queries.conditions_of(work, booking.id)]
+            open_ones = "SELECT count(*) FROM outages WHERE booking_id = %s AND until IS NULL"
+            return conditions, work.pg.execute(open_ones, [booking.id]).fetchone()[0]
+
+    assert stands() == (["degraded"], 8)
+    may_answer.set()
+    slow.join(30)
+    assert not slow.is_alive()
+    assert stands() == (["degraded"], 8), "an old answer made lost units whole"
 
 
 def test_no_more_than_two_calls_are_ever_in_flight_on_one_cluster(world: World) -> None:
