@@ -1490,7 +1490,7 @@ def errors() -> dict[str, v.ErrorPage]:
             "",
             42,
             "Day 13 of 31, 168 bookings so far.",
-            timedelta(seconds=3),
+            timedelta(seconds=30),
         ),
     }
 
