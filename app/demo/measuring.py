@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from multiprocessing import get_context, parent_process
-from multiprocessing.synchronize import Event
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 
 from psycopg import OperationalError
 from sqlalchemy.exc import DBAPIError
@@ -36,26 +36,26 @@ _PAUSE = 0.3
 def measured_beside(settings: Settings) -> Iterator[None]:
     """While the block runs measurements are collected by another process, which ends with it, or with this one."""
     context = get_context("spawn")
-    over = context.Event()
-    beside = context.Process(target=measure, args=(settings, over), name="measuring", daemon=True)
+    theirs, ours = context.Pipe(duplex=False)
+    beside = context.Process(target=measure, args=(settings, theirs), name="measuring", daemon=True)
     beside.start()
+    theirs.close()
     try:
         yield
     finally:
-        over.set()
+        ours.close()
         beside.join()
 
 
-def measure(settings: Settings, over: Event) -> None:
-    """Collect what has been due for a while, until `over`, or until whoever started us is gone."""
-    parent = parent_process()
+def measure(settings: Settings, over: Connection) -> None:
+    """Collect what has been due for a while, until the other end of `over` is closed or whoever has it is gone."""
     plumbing = make_plumbing(settings, queue=NoQueue())
     try:
-        while not over.is_set() and (parent is None or parent.is_alive()):
-            if not collect(plumbing, WAITED):
-                over.wait(_PAUSE)
-    except (OperationalError, DBAPIError):  # the database stops once the one who started us has
-        if parent is None or parent.is_alive():
+        pause = 0.0
+        while not over.poll(pause):
+            pause = 0.0 if collect(plumbing, WAITED) else _PAUSE
+    except (OperationalError, DBAPIError):
+        if not over.poll(0):  # else the database stops because whoever started us has
             raise
     finally:
         plumbing.close()

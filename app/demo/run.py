@@ -74,6 +74,7 @@ def live_history(settings: Settings) -> None:
         people = set_up(plumbing, folder, span.began)
         _begun(folder).touch()
         history = History(plumbing, clock, people, folder / "history-lived", lambda done: _tell(folder, done))
+        history.take_over()
         with measured_beside(settings):
             history.live(span)
         clock.set(None)
