@@ -35,7 +35,7 @@ from tests.world import World
 
 BERTH = [sys.executable, "-m", "app.cli"]
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE = 120.0
+PATIENCE = 240.0
 """Seconds of the wall clock after which a wait has failed, on a machine that has other things to do as well."""
 
 T = TypeVar("T")

@@ -58,7 +58,7 @@ def test_a_hung_cluster_holds_up_nobody_else(make_site: Callable[..., Site]) -> 
         admin.execute("UPDATE metering SET collect_at = berth_now()")
         admin.execute("UPDATE clusters SET retry_at = NULL")
     stuck = [site.world.book(name=f"stuck {n}", cluster="sim", units=1, duration="PT1H") for n in range(6)]
-    wait_until(lambda: at_once(site, lambda verb: verb not in LOOKS) == 2, "both call slots are on the hung cluster")
+    wait_until(lambda: at_once(site, lambda verb: verb not in LOOKS) >= 2, "both call slots are on the hung cluster")
 
     calm: list[Booking] = []
     for n in range(5):
