@@ -172,6 +172,8 @@ def _carry_out(work: Work, cluster: Cluster, plan: _Plan, pools: Mapping[str, in
     old_pools = {old.pool for old, _ in (*plan.renewed, *plan.changed)}
     _end_slots(work, [(old.id, 0) for old, _ in plan.renewed], now)
     _end_slots(work, [(old.id, new.gpus) for old, new in plan.changed if new.gpus < old.gpus], now)
+    # a pool's units side by side: a question about the pool is then a question about one range of positions
+    plan.added.sort(key=lambda node: pool or node.kind)
     numbers = _gpu_numbers(work, [new.gpus for new in (*plan.added, *(new for _, new in plan.renewed))])
     firsts = iter(numbers)
     _write(

@@ -273,7 +273,7 @@ def _own_run(manners: Manners, order: Order, words: dict[str, Any]) -> dict[str,
     """The workload that the order brings along; a training when it brings none and does not say `none`."""
     length = words["end"] - words["start"]
     dice = _dice(manners.seed, order.ref.name, "own")
-    delay = min(20 + dice % 160, length // 20)
+    delay = min(5 + dice % 40, length // 20)
     if order.workload is not None:
         units = [(node, gpu) for node, gpus in words["places"] for gpu in gpus]
         if (order.workload.gpus or 0) > len(units):
