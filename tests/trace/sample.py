@@ -10,7 +10,11 @@ import random
 SIZES = (("G2", 8), ("G3", 8), ("T4", 2), ("P100", 2), ("V100M32", 8), ("V100M16", 4), ("A10", 1))
 
 
-def nodes(count: int = 16, seed: int = 11) -> str:
+LENGTHS = {3: 90_061, 5: 0, 8: 2_160_037}
+"""Of some pods, in seconds: over midnight, none at all, and past the end of a month and a change of prices."""
+
+
+def nodes(count: int = 10, seed: int = 11) -> str:
     """A node list: every model once, then more of the large ones, and one node without GPU."""
     chance = random.Random(seed)
     chosen = [SIZES[i] if i < len(SIZES) else chance.choice(SIZES[:5]) for i in range(count)]
@@ -19,9 +23,9 @@ def nodes(count: int = 16, seed: int = 11) -> str:
     return "\n".join(rows) + "\n"
 
 
-def pods(count: int = 80, seed: int = 12) -> str:
+def pods(count: int = 60, seed: int = 12) -> str:
     """A pod list over five months: mostly one GPU or a part of one, some with 2, 4 or 8, some with none, some without
-    a scheduled time, one that stayed for no time at all, a few that stayed for weeks."""
+    a scheduled time, one that stayed for no time at all, one that stayed for weeks."""
     chance = random.Random(seed)
     rows = [
         "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time"
@@ -30,10 +34,10 @@ def pods(count: int = 80, seed: int = 12) -> str:
     for i in range(count):
         gpus = chance.choices((0, 1, 2, 4, 8), (6, 60, 8, 6, 8))[0]
         share = 1000 if gpus != 1 or chance.random() < 0.5 else chance.choice((80, 250, 500))
-        length = chance.choice((17, 90, 611, 3_600, 7_201, 90_061, 1_555_200, 4_000_037))
+        length = chance.choice((17, 90, 611, 3_600, 3_600, 7_201))
         waited = chance.choice((0, 0, 4, 33))
         scheduled = "" if chance.random() < 0.1 else str(created + waited)
-        length = 0 if i == 5 else length
+        length = LENGTHS.get(i, length)
         deleted = created + length + (waited if scheduled else 0)
         rows.append(f"sample-pod-{i:04},4000,16384,{gpus},{share},,LS,Running,{created},{deleted},{scheduled}")
         created += chance.choice((0, 0, 900, 40_000, 90_000, 250_000))

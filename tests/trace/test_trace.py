@@ -24,7 +24,7 @@ def test_a_small_trace_is_held_charged_and_stated_as_promised(mode, database, tm
     found = replay(mode, sample.nodes(), demands, database, tmp_path, valkey_url, processes=0)
     assert found["wrong"] == []
     assert found["accepted"] + found["refused"] == len(demands)
-    assert found["accepted"] > 20
+    assert found["accepted"] >= 20
     if mode == "at-once":
         assert found["refused"] >= 20
         assert found["alternatives_posted"] >= 20
