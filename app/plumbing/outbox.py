@@ -12,9 +12,7 @@ from app.kernel.ids import new_id
 from app.plumbing.db import Work
 
 
-def tell(
-    work: Work, kind: str, at: datetime, account_id: UUID | None, booking_id: UUID | None, **payload: Any
-) -> None:
+def tell(work: Work, kind: str, at: datetime, account_id: UUID | None, booking_id: UUID | None, **payload: Any) -> None:
     """Leave a notice of this kind for a person of the transaction's tenant. Vanishes with a rollback."""
     work.pg.execute(
         "INSERT INTO outbox (tenant_id, id, at, account_id, kind, booking_id, payload) VALUES (%s, %s, %s, %s, %s, %s, %s)",
