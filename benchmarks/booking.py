@@ -50,7 +50,7 @@ NAME = "booking"
 DAYS = 14
 OCCUPANCY = 0.7
 CLIENTS = 16
-SIZES = {"full": (776, 100_000, 300, 320), "small": (20, 600, 6, 16)}
+SIZES = {"full": (776, 100_000, 300, 320), "small": (100, 1500, 6, 16)}
 """Nodes, bookings there already, turns, bookings by the sixteen."""
 
 
@@ -263,7 +263,7 @@ def _reads(found: Found, ask: Ask) -> list[tuple[str, Any]]:
         ("SELECT berth_now()", None),
         (inventory.POOLS, {"kind": ask.kind, "cluster": None}),
         (pricing.PRICE_LIST, [project.price_group, project.currency, found.desk.now, [found.offer.pool.kind]]),
-        (queries.TAKEN, [found.pool_positions, window.start, window.end]),
+        (queries.TAKEN_PACKED, [found.pool_positions, window.start, window.end]),
     ]
 
 

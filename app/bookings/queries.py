@@ -105,13 +105,13 @@ _PACKED = """SELECT coalesce(string_agg(int4send(lower(r)), ''), ''), coalesce(s
                     coalesce(string_agg(int8send(extract(epoch FROM lower(during))::bigint), ''), ''),
                     coalesce(string_agg(int8send(extract(epoch FROM upper(during))::bigint), ''), '')
                FROM holds, unnest(units) r WHERE live AND """
-_TAKEN_PACKED = f"{_PACKED}units && %s::int4multirange AND during && tstzrange(%s, %s)"
+TAKEN_PACKED = f"{_PACKED}units && %s::int4multirange AND during && tstzrange(%s, %s)"
 _HORIZON = f"{_PACKED}node_id = ANY(%s) AND upper(during) > %s"
 
 
 def taken(work: Work, positions: str, window: Window) -> Busy:
     """What is held of these positions (text of an int4multirange) in a window: asked by units and time together."""
-    return Busy.of_bytes(*work.pg.execute(_TAKEN_PACKED, [positions, window.start, window.end]).fetchone())
+    return Busy.of_bytes(*work.pg.execute(TAKEN_PACKED, [positions, window.start, window.end]).fetchone())
 
 
 def taken_by_others(work: Work, positions: str, window: Window, booking_id: UUID) -> Busy:
