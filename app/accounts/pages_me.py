@@ -102,7 +102,7 @@ def audit_page(
     person: Annotated[str, Query(max_length=200)] = "",
     action: Annotated[str, Query(max_length=200)] = "",
     q: Annotated[str, Query(max_length=200)] = "",
-    before: Annotated[int | None, Query(ge=0)] = None,
+    before: Annotated[int | None, Query(ge=0, lt=2**63)] = None,
 ) -> Response:
     """Who did what, newest first: of the tenant for its admins and auditors, of the platform for its people."""
     platform = _of_platform(actor)
@@ -225,6 +225,8 @@ def _token(one: queries.TokenSeen, work: Work) -> TokenRow:
 
 def _of_platform(actor: Actor) -> bool:
     """Whose audit this person sees; nobody's: refused."""
+    if actor.project_id is not None:
+        raise Forbidden("bound_token", "This token is bound to one project; the audit is of the whole tenant.")
     if actor.platform_roles:
         return True
     if actor.tenant_roles & {"admin", "auditor"}:

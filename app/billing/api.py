@@ -44,7 +44,10 @@ def read_month(text: str) -> date:
     try:
         if len(text) != 7:
             raise ValueError(text)
-        return date.fromisoformat(f"{text}-01")
+        month = date.fromisoformat(f"{text}-01")
+        if not 2000 <= month.year < 2200:
+            raise ValueError(text)
+        return month
     except ValueError:
         raise Invalid("month", f"A month is written as YYYY-MM, such as 2026-11, not {text!r}.") from None
 

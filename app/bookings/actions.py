@@ -6,6 +6,7 @@ know HTTP, forms or workers, and never calls a backend.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -107,7 +108,7 @@ def _book_once(
     work: Work, queue: Queue, actor: Actor, ask: Ask, key: Key | None, skip: dict[int, tuple[Reason, ...]]
 ) -> Booking:
     booking_id = new_id()
-    done = _done_before(work, key, "book", booking_id)
+    done = _done_before(work, actor, key, "book", booking_id)
     if done is not None:
         return done
     desk = offers.open_desk(work, actor, ask.project, ask.kind)
@@ -272,16 +273,18 @@ def _explain(work: Work, actor: Actor, ask: Ask, refused: Refused) -> Refused:
     return explained
 
 
-def _done_before(work: Work, key: Key | None, verb: str, booking_id: UUID) -> Booking | None:
+def _done_before(work: Work, actor: Actor, key: Key | None, verb: str, booking_id: UUID) -> Booking | None:
     """The booking that stands under the key, None when the key is new and now ours."""
     if key is None:
         return None
-    kept = queries.take_key(work, key.key, verb, key.body_hash, booking_id)
+    # a key answers only to whoever used it: the same words of somebody else are another request
+    mine = hashlib.sha256(f"{actor.account_id}\n".encode() + key.body_hash).digest()
+    kept = queries.take_key(work, key.key, verb, mine, booking_id)
     if kept is None:
         return None
-    if kept.verb != verb or kept.body_hash != key.body_hash:
+    if kept.verb != verb or kept.body_hash != mine:
         raise Conflict("idempotency_key_reused", "This idempotency key was used for another request. Take a new one.")
-    return queries.find_booking(work, kept.booking_id)
+    return see(work, actor, kept.booking_id)
 
 
 # --- verbs on a booking -----------------------------------------------------------------------------------------------
@@ -373,11 +376,16 @@ class Extension:
 def quote_extension(
     work: Work, actor: Actor, booking_id: UUID, by: timedelta | None, end: datetime | None
 ) -> Extension:
-    """What an extension would cost, without making it. Raises Refused with the reasons."""
+    """What an extension would cost, without making it. Raises what the extension itself would."""
     booking = see(work, actor, booking_id)
-    desk = Desk(work, actor, _project_of(work, booking), work.product_now())
+    _allow(actor, booking)
+    if booking.state not in (State.BOOKED, State.STARTING, State.ACTIVE):
+        raise _not_in_state(booking, State(booking.state), "extended")
+    project = _project_of(work, booking)
+    desk = Desk(work, actor, project, work.product_now())
     pool = _pool_of(work, booking)
-    return _extension(desk, booking, pool, _new_end(booking, by, end), desk.scopes(booking.kind))
+    scopes = quotas.scopes_for(work, project.tenant_id, project.id, booking.account_id, [booking.kind])
+    return _extension(desk, booking, pool, _new_end(booking, by, end), scopes)
 
 
 def extend(
@@ -391,7 +399,7 @@ def extend(
     version: int | None = None,
 ) -> Booking:
     """Move the end later on the same units, at the prices published now. A failed extension changes nothing."""
-    done = _done_before(work, key, "extend", booking_id)
+    done = _done_before(work, actor, key, "extend", booking_id)
     if done is not None:
         return done
     booking = see(work, actor, booking_id)
@@ -449,6 +457,12 @@ def _extension(desk: Desk, booking: Booking, pool: Pool, end: datetime, scopes: 
     reasons = rules.check_extension(booking.window, _first_end(desk.work, booking), end, pool.policy, desk.now)
     if reasons and end <= booking.ends_at:
         raise Refused(Refusal(tuple(reasons)))
+    if not pool.writes:
+        said = f"Berth only looks at {pool.cluster} now and changes nothing there."
+        reasons.append(Reason("nothing_offered", said, fix="Ask the operators when it is open again.", field="end"))
+    if desk.project.ended_at is not None and desk.project.ended_at <= desk.now:
+        said = f"The project {desk.project.name} has ended."
+        reasons.append(Reason("project_ended", said, fix="Ask a tenant admin to renew it.", field="end"))
     added = Window(booking.ends_at, end)
     free = _free_until(desk.work, booking, pool)
     if free is not None and free < end + pool.policy.gap:
@@ -530,7 +544,7 @@ def _change(
     change: Callable[[Booking, datetime], None],
 ) -> Booking:
     """What the verbs that take no pool have in common: key, right, lock, version, clock, answer."""
-    done = _done_before(work, key, verb, booking_id)
+    done = _done_before(work, actor, key, verb, booking_id)
     if done is not None:
         return done
     _allow(actor, see(work, actor, booking_id))

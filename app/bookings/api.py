@@ -265,7 +265,7 @@ def _projects(work: Work, actor: Actor, project: str | None) -> list | None:
             raise NotFound("project_not_found", "There is no such project.")
         return [found.id]
     if actor.project_id is not None:
-        return [actor.project_id]
+        return [actor.project_id] if actor.sees_project(actor.project_id) else []
     return None if actor.tenant_roles else list(actor.project_roles)
 
 

@@ -134,7 +134,9 @@ def cancel(number: str, page: OnPage, work: InTransaction, actor: Booker, parts:
     """Give it up before it is active."""
 
     def act(booking: Booking) -> Note:
-        after = actions.cancel(work, parts.queue, actor, booking.id, _key(key, {"verb": "cancel"}))
+        after = actions.cancel(
+            work, parts.queue, actor, booking.id, _key(key, {"verb": "cancel", "booking": booking.number})
+        )
         rest = "" if after.state == "CANCELLED" else " Its units are free for others as soon as they are seen empty."
         return Note(
             "ok",
@@ -152,7 +154,9 @@ def release(
     """Give an active booking back now."""
 
     def act(booking: Booking) -> Note:
-        after = actions.release(work, parts.queue, actor, booking.id, _key(key, {"verb": "release"}))
+        after = actions.release(
+            work, parts.queue, actor, booking.id, _key(key, {"verb": "release", "booking": booking.number})
+        )
         return Note("ok", f"{after.label} is released", _given_back(work, after))
 
     return _verb(page, work, actor, number, "released", act)
@@ -171,7 +175,13 @@ def extend(
         except ValueError:
             raise Conflict("no_length", "Choose by how much it is extended.") from None
         after = actions.extend(
-            work, parts.queue, actor, booking.id, length, None, _key(key, {"verb": "extend", "by": by})
+            work,
+            parts.queue,
+            actor,
+            booking.id,
+            length,
+            None,
+            _key(key, {"verb": "extend", "booking": booking.number, "by": by}),
         )
         added = after.quoted - booking.quoted
         money = f"{words.money(added, after.currency)} more, {words.money(after.quoted, after.currency)} in all."

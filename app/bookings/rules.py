@@ -125,6 +125,11 @@ def check_extension(booked: Window, first_end: datetime, end: datetime, policy: 
                    "Choose a later end, or release the booking early.", "end", True)
         ]  # fmt: skip
     reasons = []
+    if end <= now:
+        reasons.append(
+            Reason("start_in_past", f"That end lies in the past: it is {iso(now)} now.", iso(now), iso(end),
+                   "Choose a later end.", "end", True)
+        )  # fmt: skip
     length = end - booked.start
     if length > policy.max_length:
         most, asked = length_text(policy.max_length), length_text(length)

@@ -353,7 +353,8 @@ def _role(actor: Actor, project_id: UUID) -> str:
 def _read_month(text: str) -> date | None:
     """A month of the address (`2026-11`); None for none, or for what is no month."""
     try:
-        return date.fromisoformat(f"{text}-01") if text else None
+        month = date.fromisoformat(f"{text}-01") if text else None
+        return month if month is not None and 2000 <= month.year < 2200 else None
     except ValueError:
         return None
 

@@ -14,6 +14,8 @@ from app.kernel.errors import Conflict, Forbidden, Invalid, Reason
 from app.plumbing.db import Work
 from app.pricing import queries, rules
 
+_FARTHEST = 10
+
 
 def publish_version(
     work: Work,
@@ -35,7 +37,10 @@ def publish_version(
     names = queries.kind_names(work)
     now = work.product_now()
     reasons = list(rules.wrong_prices(dict(prices), names))
-    if effective_at.microsecond or effective_at < now:
+    if effective_at.year >= now.year + _FARTHEST:
+        said = "A price counts from within the next ten years on."
+        reasons.append(Reason("effective_too_far", said, field="valid_from", in_request=True))
+    elif effective_at.microsecond or effective_at.year < 2000 or effective_at < now:
         said = "A price counts from now or a later whole second on: what was published stays as it was."
         reasons.append(Reason("effective_in_past", said, field="valid_from", in_request=True))
     if len(currency) != 3 or not (currency.isascii() and currency.isalpha() and currency.isupper()):

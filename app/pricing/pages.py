@@ -104,6 +104,8 @@ def _read_instant(text: str, zone: str, now: datetime) -> tuple[datetime | None,
         return None, "Write day and time, such as 2027-01-01T00:00."
     if local.tzinfo is not None:
         return None, "Write the time in your own zone, without an offset."
+    if not 2000 <= local.year < 2200:
+        return None, "Write a year between 2000 and 2200."
     tz = ZoneInfo(zone)
     instant = local.replace(tzinfo=tz).astimezone(now.tzinfo)
     if instant.astimezone(tz).replace(tzinfo=None) != local:

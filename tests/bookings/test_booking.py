@@ -225,3 +225,47 @@ def test_two_kinds_of_alternatives_even_where_one_change_is_not_enough(world: Wo
     assert len({a.kind_of_change for a in offered}) >= 2
     for alternative in offered:
         world.do("cancel", world.book(**alternative.request))
+
+
+def test_a_key_answers_only_to_whoever_used_it(world: World) -> None:
+    """The same words of a colleague are another request, and nobody is shown a booking that he may not see."""
+    booking = world.book("physics-member", key="tut-1", units=2)
+    with pytest.raises(Conflict) as conflict:
+        world.book("physics-lead", key="tut-1", units=2)
+    assert conflict.value.code == "idempotency_key_reused"
+    assert world.book("physics-member", key="tut-1", units=2).id == booking.id
+
+
+def test_what_an_extension_would_cost_is_asked_under_the_rules_of_the_extension(world: World) -> None:
+    from app.bookings import actions
+
+    booking = world.book("physics-member", units=4, duration="PT2H")
+    world.set_limit("physics", units=4, hours=10, account_id=world.people["physics-member"])
+
+    def dry_run(person: str) -> None:
+        actor = world.actor(person)
+        with world.plumbing.database.work(actor.tenant_id) as work:
+            actions.quote_extension(work, actor, booking.id, HOUR, None)
+
+    with pytest.raises(Forbidden):
+        dry_run("physics-viewer")
+    dry_run("physics-lead")
+    world.set_limit("physics", units=0, hours=10, account_id=world.people["physics-member"])
+    with pytest.raises(Refused) as refused:
+        dry_run("physics-lead")
+    assert "quota_units" in codes(refused)
+    world.do("cancel", booking)
+    world.settle()
+    with pytest.raises(Conflict):
+        dry_run("physics-lead")
+
+
+def test_a_cluster_that_berth_only_looks_at_sells_no_more_time(world: World) -> None:
+    booking = world.book(units=4, duration="PT2H")
+    world.settle()
+    with world.work() as work:
+        work.pg.execute("UPDATE clusters SET writes = false")
+    with pytest.raises(Refused) as refused:
+        world.do("extend", booking, by=HOUR, end=None)
+    assert "nothing_offered" in codes(refused)
+    assert world.look(booking).ends_at == booking.ends_at
