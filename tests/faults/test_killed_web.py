@@ -89,7 +89,7 @@ def killed_while_it_waits(site: Site, web: Web, body: Any, **headers: str) -> No
         assert asked.broken is not None
         assert asked.answer is None
     wait_until(lambda: not waiting(site), "the server noticed")
-    ours = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in trans%'"
+    ours = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND starts_with(state, 'idle in trans')"
     wait_until(lambda: not site.one(ours), "its transaction is gone")
 
 

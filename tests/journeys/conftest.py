@@ -60,7 +60,7 @@ class Demo:
         )
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def demo() -> Iterator[Demo]:
     """`berth demo` in a fresh folder, shared by all journeys: a month is lived only once.
 
@@ -112,7 +112,7 @@ def _read(data: Path, took: float | None) -> Demo:
     return Demo(words["url"], tuple(Person(**person) for person in words["people"]), data, took)
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     need("browser", found=chromium_path() is not None, reason="no chromium on this machine (apt-get install chromium)")
     with browser() as found:
