@@ -185,7 +185,7 @@ def test_up_does_not_run_a_demo(lived: Lived, tmp_path: Path) -> None:
         env=lived.environment(),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert ended.returncode == 1
     assert "belongs to a demo or a test" in ended.stderr
