@@ -17,7 +17,7 @@ from uuid import UUID
 import psycopg
 
 from app.accounts import actions as accounts
-from app.bookings import actions, queries
+from app.bookings import actions, edits, queries
 from app.bookings.facts import Booking
 from app.bookings.lifecycle import Pace
 from app.bookings.reconcile import work_off
@@ -130,7 +130,7 @@ class World:
     def book(self, person: str = "physics-member", key: str | None = None, **words: Any) -> Booking:
         actor = self.actor(person)
         with self.plumbing.database.work(actor.tenant_id) as work:
-            made = actions.Key(key, repr(sorted(words.items())).encode()) if key else None
+            made = edits.Key(key, repr(sorted(words.items())).encode()) if key else None
             return actions.book(work, NoQueue(), actor, self.ask(**words), made)
 
     def quote(self, person: str = "physics-member", **words: Any) -> actions.Quote:

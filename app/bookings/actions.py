@@ -1,4 +1,4 @@
-"""The verbs: quote, book, cancel, extend, release. One verb, one function, one transaction; the caller commits.
+"""Quote and book. One verb, one function, one transaction; the caller commits. Verbs on a booking: edits.py and beside it.
 
 Each decides by the pure files under the locks of the house, writes, and leaves messages for after the commit. It must not
 know HTTP, forms or workers, and never calls a backend.
@@ -6,48 +6,33 @@ know HTTP, forms or workers, and never calls a backend.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from uuid import UUID
 
 from psycopg.errors import ExclusionViolation
 
-from app.bookings import alternatives, due, offers, queries, rules
-from app.bookings.capacity import FOREVER, Busy, instant
-from app.bookings.facts import Booking, Held, PriceSegment, Project
-from app.bookings.lifecycle import BookingView, Event, IllegalMove, Pace, State, cancel_event, leave, tick
-from app.bookings.moves import write_changes
+from app.bookings import alternatives, offers, queries, rules
+from app.bookings.capacity import Busy
+from app.bookings.edits import RECONCILE, Key, done_before
+from app.bookings.facts import Booking
 from app.bookings.offers import Desk, Offer, Quote
-from app.bookings.placement import NoPlace, Part, free_until, place
+from app.bookings.placement import NoPlace, place
 from app.bookings.schemas import Ask
 from app.inventory import queries as inventory
 from app.inventory.facts import Pool
-from app.kernel.actor import SYSTEM, Actor
-from app.kernel.errors import Conflict, Forbidden, NotFound, Reason, Refusal, Refused
+from app.kernel.actor import Actor
+from app.kernel.errors import Conflict, Reason, Refusal, Refused
 from app.kernel.ids import new_id
 from app.kernel.window import Window
 from app.plumbing.db import PRODUCT_NOW, Work
 from app.plumbing.queue import Queue, send_after_commit
 from app.pricing import queries as pricing
-from app.pricing.rules import Cost, Segment, cost
+from app.pricing.rules import cost
 from app.quotas import queries as quotas
 from app.quotas.rules import QuotaEffect, Scope, pieces
 
 _WAITED = timedelta(minutes=1)
 """Longer than any lock is waited for: how far the window of "as soon as possible" can move until the locks are there."""
-RECONCILE = "reconcile.cluster"
-"""The task that works off what is due on one cluster."""
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """An idempotency key with what identifies the request under it."""
-
-    key: str
-    body_hash: bytes
-
 
 # --- quote and book ---------------------------------------------------------------------------------------------------
 
@@ -108,7 +93,7 @@ def _book_once(
     work: Work, queue: Queue, actor: Actor, ask: Ask, key: Key | None, skip: dict[int, tuple[Reason, ...]]
 ) -> Booking:
     booking_id = new_id()
-    done = _done_before(work, actor, key, "book", booking_id)
+    done = done_before(work, actor, key, "book", booking_id)
     if done is not None:
         return done
     desk = offers.open_desk(work, actor, ask.project, ask.kind)
@@ -271,326 +256,3 @@ def _explain(work: Work, actor: Actor, ask: Ask, refused: Refused) -> Refused:
     codes = [r.code for r in explained.refusal.reasons]
     queries.record_refusal(work, desk.now, desk.project.id, actor.account_id, codes, ask.to_post())
     return explained
-
-
-def _done_before(work: Work, actor: Actor, key: Key | None, verb: str, booking_id: UUID) -> Booking | None:
-    """The booking that stands under the key, None when the key is new and now ours."""
-    if key is None:
-        return None
-    # a key answers only to whoever used it: the same words of somebody else are another request
-    mine = hashlib.sha256(f"{actor.account_id}\n".encode() + key.body_hash).digest()
-    kept = queries.take_key(work, key.key, verb, mine, booking_id)
-    if kept is None:
-        return None
-    if kept.verb != verb or kept.body_hash != mine:
-        raise Conflict("idempotency_key_reused", "This idempotency key was used for another request. Take a new one.")
-    return see(work, actor, kept.booking_id)
-
-
-# --- verbs on a booking -----------------------------------------------------------------------------------------------
-
-
-def see(work: Work, actor: Actor, booking_id: UUID | None, number: int | None = None) -> Booking:
-    """A booking that the actor may look at; NotFound for every other, whether it exists or not."""
-    if booking_id is not None:
-        found = queries.find_booking(work, booking_id)
-    else:
-        found = queries.find_by_number(work, number) if number is not None else None
-    if found is None or not actor.sees_project(found.project_id):
-        raise NotFound("booking_not_found", "There is no such booking.")
-    return found
-
-
-def may_change(actor: Actor, booking: Booking) -> bool:
-    """Members change what they booked themselves, leads and tenant admins everything of the project."""
-    if not actor.may("book"):
-        return False
-    own = booking.account_id is not None and booking.account_id == actor.account_id
-    return actor.leads(booking.project_id) or (own and actor.books_in(booking.project_id))
-
-
-def cancel(
-    work: Work, queue: Queue, actor: Actor, booking_id: UUID, key: Key | None = None, version: int | None = None
-) -> Booking:
-    """Give a booking up before it is active. Nothing is charged and everything it held goes back at once.
-
-    Raises Conflict when it is too late (an active booking is released instead).
-    """
-
-    def change(booking: Booking, now: datetime) -> None:
-        view, state = _caught_up(work, booking, now)
-        event = cancel_event(view)
-        if state is State.ACTIVE:
-            raise Conflict(
-                "too_late_to_cancel", f"{booking.label} is active. Release it instead: it is charged until then."
-            )
-        try:
-            changes = leave(view, event, now, "")
-        except IllegalMove:
-            raise _not_in_state(booking, state, "cancelled") from None
-        write_changes(work, booking, view, changes, actor, now)
-        allocation = queries.allocation_of(work, booking.id)
-        assert allocation is not None
-        if event is Event.CANCEL:
-            due.forget(work, allocation.id)
-        else:
-            _look_now(work, queue, booking, allocation.id, now)
-
-    return _change(work, actor, booking_id, key, version, "cancel", change)
-
-
-def release(
-    work: Work, queue: Queue, actor: Actor, booking_id: UUID, key: Key | None = None, version: int | None = None
-) -> Booking:
-    """Give an active booking back now: charged to this second, the rest goes back to the project at once.
-
-    The units are free for others when the cluster says that they are empty.
-    """
-
-    def change(booking: Booking, now: datetime) -> None:
-        view, state = _caught_up(work, booking, now)
-        try:
-            changes = leave(view, Event.RELEASE, now, "")
-        except IllegalMove:
-            raise _not_in_state(booking, state, "released") from None
-        write_changes(work, booking, view, changes, actor, now)
-        allocation = queries.allocation_of(work, booking.id)
-        assert allocation is not None
-        _look_now(work, queue, booking, allocation.id, now)
-
-    return _change(work, actor, booking_id, key, version, "release", change)
-
-
-@dataclass(frozen=True, slots=True)
-class Extension:
-    """A later end and what it means: the price of what is added, and of all of it."""
-
-    booking: Booking
-    end: datetime
-    added: Cost
-    total: Cost
-    segments: tuple[PriceSegment, ...]
-    effects: tuple[QuotaEffect, ...]
-
-
-def quote_extension(
-    work: Work, actor: Actor, booking_id: UUID, by: timedelta | None, end: datetime | None
-) -> Extension:
-    """What an extension would cost, without making it. Raises what the extension itself would."""
-    booking = see(work, actor, booking_id)
-    _allow(actor, booking)
-    if booking.state not in (State.BOOKED, State.STARTING, State.ACTIVE):
-        raise _not_in_state(booking, State(booking.state), "extended")
-    project = _project_of(work, booking)
-    desk = Desk(work, actor, project, work.product_now())
-    pool = _pool_of(work, booking)
-    scopes = quotas.scopes_for(work, project.tenant_id, project.id, booking.account_id, [booking.kind])
-    return _extension(desk, booking, pool, _new_end(booking, by, end), scopes)
-
-
-def extend(
-    work: Work,
-    queue: Queue,
-    actor: Actor,
-    booking_id: UUID,
-    by: timedelta | None,
-    end: datetime | None,
-    key: Key | None = None,
-    version: int | None = None,
-) -> Booking:
-    """Move the end later on the same units, at the prices published now. A failed extension changes nothing."""
-    done = _done_before(work, actor, key, "extend", booking_id)
-    if done is not None:
-        return done
-    booking = see(work, actor, booking_id)
-    _allow(actor, booking)
-    project = _project_of(work, booking)
-    scopes = quotas.lock_scopes(work, project.tenant_id, project.id, booking.account_id, [booking.kind])
-    pool = inventory.lock_pools(work, [booking.pool_id])[booking.pool_id]
-    locked = queries.lock_booking(work, booking_id)
-    assert locked is not None
-    _check_version(locked, version)
-    held = queries.holds_of(work, booking_id, lock=True)
-    desk = Desk(work, actor, project, work.product_now())
-    _, state = _caught_up(work, locked, desk.now)
-    if state not in (State.BOOKED, State.STARTING, State.ACTIVE):
-        raise _not_in_state(locked, state, "extended")
-    plan = _extension(desk, locked, pool, _new_end(locked, by, end), scopes)
-    try:
-        with work.pg.transaction():
-            queries.grow_holds(work, booking_id, plan.end + pool.policy.gap)
-    except ExclusionViolation:
-        raise Refused(Refusal((_until_when(held, None, pool.kind),))) from None
-    queries.extend_booking(work, booking_id, plan.end, plan.total.amount, plan.segments)
-    asked = pieces((Segment(s.window, s.price_id, s.per_hour) for s in plan.segments), desk.zone, locked.units)
-    quotas.commit_pieces(work, project.tenant_id, scopes, asked, booking_id)
-    changes = {
-        "end": [rules.iso(locked.ends_at), rules.iso(plan.end)],
-        "quoted": [str(locked.quoted), str(plan.total.amount)],
-    }
-    queries.note(work, booking_id, "extend", state, state, actor, desk.now, "", changes)
-    queries.want_more(work, booking_id)
-    inventory.raise_version(work, [pool.id])
-    allocation = queries.allocation_of(work, booking_id)
-    assert allocation is not None
-    if locked.asked:
-        _look_now(work, queue, locked, allocation.id, desk.now)
-    after = queries.find_booking(work, booking_id)
-    assert after is not None
-    return after
-
-
-def extension_limit(work: Work, booking: Booking) -> datetime:
-    """Until when the booking could last on its units, by what is held after it and the pool's policy."""
-    pool = _pool_of(work, booking)
-    now = work.product_now()
-    latest = min(booking.starts_at + pool.policy.max_length, now + pool.policy.horizon)
-    if pool.policy.max_extension is not None:
-        latest = min(latest, _first_end(work, booking) + pool.policy.max_extension)
-    free = _free_until(work, booking, pool)
-    if free is not None:
-        latest = min(latest, free - pool.policy.gap)
-    return max(latest, booking.ends_at)
-
-
-def _extension(desk: Desk, booking: Booking, pool: Pool, end: datetime, scopes: tuple[Scope, ...]) -> Extension:
-    reasons = rules.check_extension(booking.window, _first_end(desk.work, booking), end, pool.policy, desk.now)
-    if reasons and end <= booking.ends_at:
-        raise Refused(Refusal(tuple(reasons)))
-    if not pool.writes:
-        said = f"Berth only looks at {pool.cluster} now and changes nothing there."
-        reasons.append(Reason("nothing_offered", said, fix="Ask the operators when it is open again.", field="end"))
-    if desk.project.ended_at is not None and desk.project.ended_at <= desk.now:
-        said = f"The project {desk.project.name} has ended."
-        reasons.append(Reason("project_ended", said, fix="Ask a tenant admin to renew it.", field="end"))
-    added = Window(booking.ends_at, end)
-    free = _free_until(desk.work, booking, pool)
-    if free is not None and free < end + pool.policy.gap:
-        held = queries.holds_of(desk.work, booking.id)
-        reasons.append(_until_when(held, free - pool.policy.gap, booking.kind_name))
-    segments = desk.segments(booking.kind, added)
-    if segments is None:
-        reasons.append(rules.no_price(booking.kind, desk.project.price_group))
-        raise Refused(Refusal(tuple(reasons)))
-    asked = pieces(segments, desk.zone, booking.units)
-    over, effects = offers.quota_of(desk, scopes, asked, added, desk.now)
-    reasons += over
-    if reasons:
-        raise Refused(Refusal(tuple(reasons)))
-    before = queries.segments_of(desk.work, booking.id)
-    every = (*(Segment(s.window, s.price_id, s.per_hour) for s in before), *segments)
-    return Extension(
-        booking,
-        end,
-        cost(segments, booking.units, booking.currency),
-        cost(every, booking.units, booking.currency),
-        tuple(PriceSegment(s.window, s.price_id, s.per_hour) for s in segments),
-        effects,
-    )
-
-
-def _free_until(work: Work, booking: Booking, pool: Pool) -> datetime | None:
-    """From when on somebody else holds one of the booking's units; None when nobody does."""
-    held = queries.holds_of(work, booking.id)
-    capacity = inventory.capacity_of(work, [pool])[pool.id]
-    base, _, _ = offers.snapshot(work, capacity)
-    positions = queries.multirange(r for h in held for r in h.ranges)
-    blocked = max((h.end for h in held), default=booking.ends_at)
-    window = Window(booking.ends_at, max(blocked, booking.ends_at) + timedelta(days=800))
-    others = base.with_busy(queries.taken_by_others(work, positions, window, booking.id).plus(base.busy))
-    parts = [Part(h.node_id, tuple((64 * g, 64 * g + 64) for g in h.gpus)) for h in held]
-    until = free_until(others, parts, Window(booking.ends_at, booking.ends_at + timedelta(seconds=1)))
-    if until is None:
-        return booking.ends_at
-    return None if until >= FOREVER else instant(until)
-
-
-def _until_when(held: tuple[Held, ...], until: datetime | None, kind: str) -> Reason:
-    where = ", ".join(h.node for h in held)
-    limit = None if until is None else rules.iso(until)
-    text = f"Units on {where} are taken afterwards." + (f" You can have them until {limit}." if limit else "")
-    return Reason("units_taken_after", text, limit, None, f"Extend until then, or book {kind} again elsewhere.", "end")
-
-
-def _first_end(work: Work, booking: Booking) -> datetime:
-    """The end before the first extension."""
-    for line in queries.history_of(work, booking.id):
-        if line.event == "extend" and line.changes:
-            return datetime.fromisoformat(line.changes["end"][0].replace("Z", "+00:00"))
-    return booking.ends_at
-
-
-def _new_end(booking: Booking, by: timedelta | None, end: datetime | None) -> datetime:
-    return end if end is not None else booking.ends_at + (by or timedelta(0))
-
-
-def _project_of(work: Work, booking: Booking) -> Project:
-    project = queries.find_project(work, booking.project, booking.project_id)
-    assert project is not None
-    return project
-
-
-def _pool_of(work: Work, booking: Booking) -> Pool:
-    return inventory.pools_with_ids(work, [booking.pool_id])[booking.pool_id]
-
-
-def _change(
-    work: Work,
-    actor: Actor,
-    booking_id: UUID,
-    key: Key | None,
-    version: int | None,
-    verb: str,
-    change: Callable[[Booking, datetime], None],
-) -> Booking:
-    """What the verbs that take no pool have in common: key, right, lock, version, clock, answer."""
-    done = _done_before(work, actor, key, verb, booking_id)
-    if done is not None:
-        return done
-    _allow(actor, see(work, actor, booking_id))
-    booking = queries.lock_booking(work, booking_id)
-    assert booking is not None
-    _check_version(booking, version)
-    queries.holds_of(work, booking_id, lock=True)
-    change(booking, work.product_now())
-    after = queries.find_booking(work, booking_id)
-    assert after is not None
-    return after
-
-
-def _caught_up(work: Work, booking: Booking, now: datetime) -> tuple[BookingView, State]:
-    """The view after what time alone brings, written first: a release one second after the end finds it ended."""
-    held = queries.holds_of(work, booking.id)
-    allocation = queries.allocation_of(work, booking.id)
-    assert allocation is not None
-    view = queries.view_of(work, booking, held, allocation)
-    pace = pace_of(_pool_of(work, booking))
-    changes = tick(view, now, pace)
-    view = write_changes(work, booking, view, changes, SYSTEM, now)
-    return view, view.state
-
-
-def pace_of(pool: Pool) -> Pace:
-    """How closely a booking of this pool is followed."""
-    return Pace(ahead=pool.policy.made_ahead)
-
-
-def _look_now(work: Work, queue: Queue, booking: Booking, allocation_id: UUID, now: datetime) -> None:
-    due.hurry(work, allocation_id, booking.tenant_id, booking.cluster_id, now)
-    send_after_commit(work, queue, RECONCILE, booking.cluster_id)
-
-
-def _allow(actor: Actor, booking: Booking) -> None:
-    if not may_change(actor, booking):
-        raise Forbidden(
-            "role_missing", f"{booking.label} is {booking.booked_by}'s. A lead of the project may change it."
-        )
-
-
-def _check_version(booking: Booking, version: int | None) -> None:
-    if version is not None and version != booking.version:
-        raise Conflict("edited_meanwhile", f"{booking.label} has changed since you looked. Look again, then decide.")
-
-
-def _not_in_state(booking: Booking, state: State, verb: str) -> Conflict:
-    return Conflict("wrong_state", f"{booking.label} is {state.lower()} and cannot be {verb}.")

@@ -10,9 +10,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
-from app.bookings import actions, queries, rules
-from app.bookings.actions import Key, Quote
+from app.bookings import actions, edits, extending, leaving, queries, rules
+from app.bookings.edits import Key
 from app.bookings.facts import Booking
+from app.bookings.offers import Quote
 from app.bookings.schemas import Ask, BookingIn, ExtendIn, Instant
 from app.kernel import ids
 from app.kernel.actor import Actor
@@ -117,7 +118,7 @@ def cancel(
     """Give a booking up before it is active. Nothing is charged."""
     booking = _see(work, actor, booking_id)
     made = _key(key, request, {})
-    return _answer(work, response, actions.cancel(work, parts.queue, actor, booking.id, made, _version(if_match)))
+    return _answer(work, response, leaving.cancel(work, parts.queue, actor, booking.id, made, _version(if_match)))
 
 
 @router.post("/bookings/{booking_id}/release")
@@ -128,7 +129,7 @@ def release(
     """Give an active booking back now: charged to this second."""
     booking = _see(work, actor, booking_id)
     made = _key(key, request, {})
-    return _answer(work, response, actions.release(work, parts.queue, actor, booking.id, made, _version(if_match)))
+    return _answer(work, response, leaving.release(work, parts.queue, actor, booking.id, made, _version(if_match)))
 
 
 @router.post("/bookings/{booking_id}/extend")
@@ -139,7 +140,7 @@ def extend(
     """Move the end later on the same units. A failed extension changes nothing."""
     booking = _see(work, actor, booking_id)
     if dry_run:
-        plan = actions.quote_extension(work, actor, booking.id, body.duration, body.end)
+        plan = extending.quote_extension(work, actor, booking.id, body.duration, body.end)
         return {
             "end": rules.iso(plan.end),
             "added": {"currency": plan.added.currency, "amount": str(plan.added.amount)},
@@ -147,7 +148,7 @@ def extend(
             "quota": [e.as_json() for e in plan.effects],
         }
     made = _key(key, request, body.model_dump(mode="json"))
-    extended = actions.extend(work, parts.queue, actor, booking.id, body.duration, body.end, made, _version(if_match))
+    extended = extending.extend(work, parts.queue, actor, booking.id, body.duration, body.end, made, _version(if_match))
     return _answer(work, response, extended)
 
 
@@ -254,7 +255,7 @@ def _see(work: Work, actor: Actor, text: str) -> Booking:
     found = ids.parse(ids.BOOKING, text)
     digits = text.upper().removeprefix("B-")
     number = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 19 else None
-    return actions.see(work, actor, found, number)
+    return edits.see(work, actor, found, number)
 
 
 def _projects(work: Work, actor: Actor, project: str | None) -> list | None:

@@ -16,8 +16,8 @@ from fastapi import APIRouter, Form, Query, Response
 
 from app.accounts import queries as accounts
 from app.accounts.queries import ProjectSeen
-from app.bookings import actions, offers, queries
-from app.bookings.actions import Key
+from app.bookings import actions, extending, leaving, offers, queries
+from app.bookings.edits import Key
 from app.bookings.facts import Booking
 from app.bookings.form import BookFields, Read, read
 from app.bookings.schemas import Ask, parse_duration
@@ -134,7 +134,7 @@ def cancel(number: str, page: OnPage, work: InTransaction, actor: Booker, parts:
     """Give it up before it is active."""
 
     def act(booking: Booking) -> Note:
-        after = actions.cancel(
+        after = leaving.cancel(
             work, parts.queue, actor, booking.id, _key(key, {"verb": "cancel", "booking": booking.number})
         )
         rest = "" if after.state == "CANCELLED" else " Its units are free for others as soon as they are seen empty."
@@ -154,7 +154,7 @@ def release(
     """Give an active booking back now."""
 
     def act(booking: Booking) -> Note:
-        after = actions.release(
+        after = leaving.release(
             work, parts.queue, actor, booking.id, _key(key, {"verb": "release", "booking": booking.number})
         )
         return Note("ok", f"{after.label} is released", _given_back(work, after))
@@ -174,7 +174,7 @@ def extend(
             length = parse_duration(by)
         except ValueError:
             raise Conflict("no_length", "Choose by how much it is extended.") from None
-        after = actions.extend(
+        after = extending.extend(
             work,
             parts.queue,
             actor,

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 from zoneinfo import ZoneInfo
 
-from app.bookings import actions, offers, rules
+from app.bookings import actions, edits, offers, rules
 from app.bookings.capacity import Shape
 from app.bookings.facts import Booking
 from app.bookings.form import BookFields, fields_of, offset_text
@@ -82,11 +82,11 @@ def find(work: Work, actor: Actor, number: str) -> Booking:
     """The booking of an address (`B-2417`, `2417` or `bk_…`), if the actor may see it; else NotFound."""
     digits = number.upper().removeprefix("B-")
     if digits.isascii() and digits.isdigit() and len(digits) <= 15:
-        return actions.see(work, actor, None, int(digits))
+        return edits.see(work, actor, None, int(digits))
     booking_id = ids.parse(ids.BOOKING, number)
     if booking_id is None:
         raise NotFound("booking_not_found", "There is no such booking.")
-    return actions.see(work, actor, booking_id)
+    return edits.see(work, actor, booking_id)
 
 
 def shape_view(shape: Shape, kind: str) -> views.Shape:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from app.bookings import actions
+from app.bookings import edits, extending
 from app.bookings.facts import Booking
 from app.bookings.schemas import duration_text, parse_duration
 from app.bookings.shown import Speech, fresh_key
@@ -29,7 +29,7 @@ def verbs(
     names = _VERBS.get(booking.state, ())
     if not names:
         return ()
-    if not actions.may_change(actor, booking):
+    if not edits.may_change(actor, booking):
         said = f"{booking.booked_by} booked it. That person, or a lead of {booking.project_name}, may change it."
         name = names[-1]
         return (VerbView(name, words.first_upper(name), _href(booking, name), "", "", blocked=said),)  # type: ignore[arg-type]
@@ -40,7 +40,7 @@ def verb(
     work: Work, actor: Actor, booking: Booking, money: Figures, running: int, speech: Speech, name: str, by: str = ""
 ) -> VerbView:
     """One of them. NotFound for a name that is none, or none at this state or for this person."""
-    if name not in _VERBS.get(booking.state, ()) or not actions.may_change(actor, booking):
+    if name not in _VERBS.get(booking.state, ()) or not edits.may_change(actor, booking):
         raise NotFound("no_such_verb", "This cannot be done with the booking now.")
     if name == "extend":
         return _extend(work, actor, booking, by, speech)
@@ -61,7 +61,7 @@ def verb(
 
 
 def _extend(work: Work, actor: Actor, booking: Booking, by: str, speech: Speech) -> VerbView:
-    limit = actions.extension_limit(work, booking)
+    limit = extending.extension_limit(work, booking)
     lengths = _lengths(work, booking, limit)
     href, key = _href(booking, "extend"), fresh_key()
     if not lengths:
@@ -73,7 +73,7 @@ def _extend(work: Work, actor: Actor, booking: Booking, by: str, speech: Speech)
     possible = Effect("Possible until", limit)
     effects, blocked, button = (possible,), "", ""
     try:
-        plan = actions.quote_extension(work, actor, booking.id, chosen, None)
+        plan = extending.quote_extension(work, actor, booking.id, chosen, None)
     except Refused as refused:
         blocked = _said(refused, speech)
     else:
@@ -107,7 +107,7 @@ def _chosen(by: str, lengths: tuple[timedelta, ...]) -> timedelta:
 def _why_not(work: Work, actor: Actor, booking: Booking, speech: Speech) -> str:
     grid = inventory.pools_with_ids(work, [booking.pool_id])[booking.pool_id].policy.grid
     try:
-        actions.quote_extension(work, actor, booking.id, grid, None)
+        extending.quote_extension(work, actor, booking.id, grid, None)
     except Refused as refused:
         return _said(refused, speech)
     return "its units are taken afterwards."

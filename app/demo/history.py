@@ -17,8 +17,8 @@ import psycopg
 
 from app import rounds
 from app.bookings import actions as bookings
-from app.bookings import due, queries
-from app.bookings.actions import Key
+from app.bookings import due, extending, queries
+from app.bookings.edits import Key
 from app.bookings.lifecycle import Pace
 from app.bookings.schemas import Ask, BookingIn
 from app.demo import company
@@ -247,7 +247,7 @@ class History:
                     return
                 if deed.verb == "extend":
                     by = timedelta(hours=(deed.words or {})["hours"])
-                    bookings.extend(work, queue, actor, kept, by, None, key)
+                    extending.extend(work, queue, actor, kept, by, None, key)
                 else:
                     getattr(bookings, deed.verb)(work, queue, actor, kept, key)
             except Problem:

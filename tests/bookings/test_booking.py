@@ -237,7 +237,7 @@ def test_a_key_answers_only_to_whoever_used_it(world: World) -> None:
 
 
 def test_what_an_extension_would_cost_is_asked_under_the_rules_of_the_extension(world: World) -> None:
-    from app.bookings import actions
+    from app.bookings import extending
 
     booking = world.book("physics-member", units=4, duration="PT2H")
     world.set_limit("physics", units=4, hours=10, account_id=world.people["physics-member"])
@@ -245,7 +245,7 @@ def test_what_an_extension_would_cost_is_asked_under_the_rules_of_the_extension(
     def dry_run(person: str) -> None:
         actor = world.actor(person)
         with world.plumbing.database.work(actor.tenant_id) as work:
-            actions.quote_extension(work, actor, booking.id, HOUR, None)
+            extending.quote_extension(work, actor, booking.id, HOUR, None)
 
     with pytest.raises(Forbidden):
         dry_run("physics-viewer")

@@ -1,0 +1,140 @@
+"""What every verb on a booking has in common: the key, the right, the lock, the version, the clock, the answer.
+
+One verb, one function, one transaction; the caller commits. A verb that fails raises and has written nothing. It must not
+know HTTP, forms or workers, and never calls a backend.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from app.bookings import due, queries
+from app.bookings.facts import Booking, Project
+from app.bookings.lifecycle import BookingView, Pace, State, tick
+from app.bookings.moves import write_changes
+from app.inventory import queries as inventory
+from app.inventory.facts import Pool
+from app.kernel.actor import SYSTEM, Actor
+from app.kernel.errors import Conflict, Forbidden, NotFound
+from app.plumbing.db import Work
+from app.plumbing.queue import Queue, send_after_commit
+
+RECONCILE = "reconcile.cluster"
+"""The task that works off what is due on one cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """An idempotency key with what identifies the request under it."""
+
+    key: str
+    body_hash: bytes
+
+
+def done_before(work: Work, actor: Actor, key: Key | None, verb: str, booking_id: UUID) -> Booking | None:
+    """The booking that stands under the key, None when the key is new and now ours."""
+    if key is None:
+        return None
+    # a key answers only to whoever used it: the same words of somebody else are another request
+    mine = hashlib.sha256(f"{actor.account_id}\n".encode() + key.body_hash).digest()
+    kept = queries.take_key(work, key.key, verb, mine, booking_id)
+    if kept is None:
+        return None
+    if kept.verb != verb or kept.body_hash != mine:
+        raise Conflict("idempotency_key_reused", "This idempotency key was used for another request. Take a new one.")
+    return see(work, actor, kept.booking_id)
+
+
+def see(work: Work, actor: Actor, booking_id: UUID | None, number: int | None = None) -> Booking:
+    """A booking that the actor may look at; NotFound for every other, whether it exists or not."""
+    if booking_id is not None:
+        found = queries.find_booking(work, booking_id)
+    else:
+        found = queries.find_by_number(work, number) if number is not None else None
+    if found is None or not actor.sees_project(found.project_id):
+        raise NotFound("booking_not_found", "There is no such booking.")
+    return found
+
+
+def may_change(actor: Actor, booking: Booking) -> bool:
+    """Members change what they booked themselves, leads and tenant admins everything of the project."""
+    if not actor.may("book"):
+        return False
+    own = booking.account_id is not None and booking.account_id == actor.account_id
+    return actor.leads(booking.project_id) or (own and actor.books_in(booking.project_id))
+
+
+def change(
+    work: Work,
+    actor: Actor,
+    booking_id: UUID,
+    key: Key | None,
+    version: int | None,
+    verb: str,
+    apply: Callable[[Booking, datetime], None],
+) -> Booking:
+    """What the verbs that take no pool have in common: key, right, lock, version, clock, answer."""
+    done = done_before(work, actor, key, verb, booking_id)
+    if done is not None:
+        return done
+    allow(actor, see(work, actor, booking_id))
+    booking = queries.lock_booking(work, booking_id)
+    assert booking is not None
+    check_version(booking, version)
+    queries.holds_of(work, booking_id, lock=True)
+    apply(booking, work.product_now())
+    after = queries.find_booking(work, booking_id)
+    assert after is not None
+    return after
+
+
+def caught_up(work: Work, booking: Booking, now: datetime) -> tuple[BookingView, State]:
+    """The view after what time alone brings, written first: a release one second after the end finds it ended."""
+    held = queries.holds_of(work, booking.id)
+    allocation = queries.allocation_of(work, booking.id)
+    assert allocation is not None
+    view = queries.view_of(work, booking, held, allocation)
+    pace = pace_of(pool_of(work, booking))
+    changes = tick(view, now, pace)
+    view = write_changes(work, booking, view, changes, SYSTEM, now)
+    return view, view.state
+
+
+def pace_of(pool: Pool) -> Pace:
+    """How closely a booking of this pool is followed."""
+    return Pace(ahead=pool.policy.made_ahead)
+
+
+def look_now(work: Work, queue: Queue, booking: Booking, allocation_id: UUID, now: datetime) -> None:
+    due.hurry(work, allocation_id, booking.tenant_id, booking.cluster_id, now)
+    send_after_commit(work, queue, RECONCILE, booking.cluster_id)
+
+
+def allow(actor: Actor, booking: Booking) -> None:
+    if not may_change(actor, booking):
+        raise Forbidden(
+            "role_missing", f"{booking.label} is {booking.booked_by}'s. A lead of the project may change it."
+        )
+
+
+def check_version(booking: Booking, version: int | None) -> None:
+    if version is not None and version != booking.version:
+        raise Conflict("edited_meanwhile", f"{booking.label} has changed since you looked. Look again, then decide.")
+
+
+def not_in_state(booking: Booking, state: State, verb: str) -> Conflict:
+    return Conflict("wrong_state", f"{booking.label} is {state.lower()} and cannot be {verb}.")
+
+
+def project_of(work: Work, booking: Booking) -> Project:
+    project = queries.find_project(work, booking.project, booking.project_id)
+    assert project is not None
+    return project
+
+
+def pool_of(work: Work, booking: Booking) -> Pool:
+    return inventory.pools_with_ids(work, [booking.pool_id])[booking.pool_id]
