@@ -34,12 +34,16 @@ PLATFORM = {
     "holds": "opaque: placement must see everyone's",
     "installation": "one row",
     "kinds": "the catalogue",
+    "mail": "work to find before its tenant is known",
+    "maintenance_nodes": "hardware",
+    "maintenances": "hardware",
     "metering": "work to find before its tenant is known",
     "node_outages": "hardware",
     "nodes": "hardware",
     "platform_audit": "what platform people did",
     "platform_roles": "roles on the platform",
     "pools": "what is offered",
+    "power_budgets": "hardware",
     "price_versions": "published prices",
     "prices": "published prices",
     "sessions": "looked up by hash before a tenant is known",
@@ -51,7 +55,7 @@ PLATFORM = {
 }
 """Tables without row-level security, each with its reason. A new one is protected or stands here."""
 
-TENANTLESS = {"due", "waiting", "metering", "sessions", "tokens", "platform_audit"}
+TENANTLESS = {"due", "waiting", "metering", "mail", "sessions", "tokens", "platform_audit"}
 """Platform tables that carry a tenant's id all the same: to set it, or because its owner is looked up first."""
 
 NEVER_CHANGED = {"audit", "platform_audit", "charges", "history", "refusals", "prices", "price_versions"}

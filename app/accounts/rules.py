@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -19,6 +20,14 @@ SHORTEST_PASSWORD, LONGEST_PASSWORD = 10, 1000
 LONGEST_TOKEN_DAYS = 365
 RESERVED_SLUGS = frozenset({"platform", "all"})
 _SLUG = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+LONGEST_CLUSTER_USER = 32
+SYSTEM_USERS = frozenset(
+    """root daemon bin sys sync games man lp mail news uucp proxy www-data backup list irc nobody sshd ntp dbus polkitd
+    systemd-network systemd-resolve messagebus adm admin administrator sudo wheel operator ftp postgres mysql redis
+    docker kube kubelet etcd slurm slurmrestd munge berth nvidia-persistenced ubuntu debian ec2-user centos""".split()
+)
+"""Users that a machine may have by itself: nobody becomes one of them by the choice of an e-mail address."""
+_CLUSTER_USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 _CURRENCY = re.compile(r"[A-Z]{3}")
 
 
@@ -113,6 +122,33 @@ def wrong_days(days: int) -> Reason | None:
         return Reason("days", f"A token lives 1 to {LONGEST_TOKEN_DAYS} days.", f"{LONGEST_TOKEN_DAYS} days",
                       f"{days} days", None, "days", True)  # fmt: skip
     return None
+
+
+def wrong_cluster_user(name: str) -> Reason | None:
+    """A user name as clusters take it, and none of the machine's own."""
+    if not _CLUSTER_USER.fullmatch(name):
+        said = "A user name on a cluster has 1 to 32 small letters, digits, _ and -, and begins with a letter or _."
+        return _reason("cluster_user", said, name[:80], "name")
+    if name in SYSTEM_USERS:
+        return _reason("cluster_user", f"“{name}” is a user of the machines themselves.", name, "name")
+    return None
+
+
+def cluster_user_of(email: str) -> str | None:
+    """The default rule: the part before the @ made a user name, `Zoë.Müller+x@…` -> `zoe-muller-x`. None: no such."""
+    plain = unicodedata.normalize("NFKD", email.strip().partition("@")[0]).encode("ascii", "ignore").decode().lower()
+    name = re.sub(r"[^a-z0-9_]+", "-", plain).strip("-")
+    if not name:
+        return None
+    if not _CLUSTER_USER.fullmatch(name[:1]) or name in SYSTEM_USERS:
+        name = f"u-{name}"
+    return name[:LONGEST_CLUSTER_USER].rstrip("-")
+
+
+def numbered(name: str, number: int) -> str:
+    """The same name for the second, third … who would have it: `lena`, `lena2`; never longer than allowed."""
+    tail = "" if number == 1 else str(number)
+    return name[: LONGEST_CLUSTER_USER - len(tail)] + tail
 
 
 def locked_until(tries: Iterable[datetime], now: datetime, most: int) -> datetime | None:

@@ -14,6 +14,7 @@ from sqlalchemy import (
     ForeignKeyConstraint,
     Identity,
     Index,
+    Integer,
     LargeBinary,
     Text,
     UniqueConstraint,
@@ -45,6 +46,21 @@ class AccountRow(SQLModel, table=True):
     zone: str = _text()
     disabled: bool
     created_at: datetime = _instant()
+    cluster_user: str | None = _text(nullable=True)
+
+
+class ClusterUserRow(SQLModel, table=True):
+    """A person's user name on one cluster. `wanted` is one that was entered and is not confirmed yet."""
+
+    __tablename__ = "cluster_users"
+    __table_args__ = (UniqueConstraint("cluster_id", "name", name="one_user_a_cluster"),)
+
+    account_id: UUID = Field(primary_key=True, foreign_key="accounts.id")
+    cluster_id: int = Field(primary_key=True, foreign_key="clusters.id", sa_column_kwargs={"autoincrement": False})
+    name: str | None = _text(nullable=True)
+    source: str = _text()
+    since: datetime = _instant()
+    wanted: str | None = _text(nullable=True)
 
 
 class SessionRow(SQLModel, table=True):
@@ -137,6 +153,7 @@ class TenantRow(SQLModel, table=True):
     currency: str = _text()
     price_group: str = _text()
     created_at: datetime = _instant()
+    renewal_grace_seconds: int = Field(sa_column=Column(Integer, nullable=False, server_default="604800"))
 
 
 class ProjectRow(SQLModel, table=True):
@@ -152,6 +169,7 @@ class ProjectRow(SQLModel, table=True):
     cost_centre: str = _text()
     created_at: datetime = _instant()
     ended_at: datetime | None = _instant(nullable=True)
+    renewal_asked_at: datetime | None = _instant(nullable=True)
 
 
 class MembershipRow(SQLModel, table=True):

@@ -142,7 +142,7 @@ def booking_charges(work: InTransaction, actor: Reader, booking_id: str) -> dict
     A line of a statement is the sum of `exact` over the rows of one charge, unit price and cost centre, rounded once, half
     away from zero, cumulatively over the months. `exact` is a fraction of the currency, written as numerator/denominator.
     """
-    booking = see(work, actor, ids.parse(ids.BOOKING, booking_id))
+    booking = edits.find(work, actor, booking_id)
     lines = queries.ledger_of(work, booking.tenant_id, booking.id)
     amount = queries.charged(work, [booking.id]).get(booking.id, line_amount(Fraction(0), booking.currency))
     return {

@@ -170,8 +170,10 @@ def _lock(desk: Desk, offer: Offer) -> tuple[Desk, tuple[Scope, ...], Pool, Busy
     work, actor, project = desk.work, desk.actor, desk.project
     kind, positions = offer.pool.kind, offers.positions_of(offer)
     until = offer.window.end + offer.pool.policy.gap + _WAITED
-    scopes, pools, clock, taken, prices = work.together(
-        (quotas.LOCK_SCOPES, quotas.scope_values(project.tenant_id, project.id, actor.account_id, [kind])),
+    limits = quotas.scope_values(project.tenant_id, project.id, actor.account_id, [kind])
+    _, scopes, pools, clock, taken, prices = work.together(
+        (quotas.SHARE_LIMITS, limits),
+        (quotas.LOCK_SCOPES, limits),
         (inventory.LOCK_POOLS, [[offer.pool.id]]),
         (PRODUCT_NOW, None),
         (queries.TAKEN, [positions, offer.window.start, until]),

@@ -107,7 +107,7 @@ def list_bookings(
 @router.get("/bookings/{booking_id}")
 def get_booking(booking_id: str, work: InTransaction, actor: Reader, response: Response) -> dict[str, Any]:
     """One booking, with its conditions, nodes, price schedule and history."""
-    return _answer(work, response, _see(work, actor, booking_id))
+    return _answer(work, response, edits.find(work, actor, booking_id))
 
 
 @router.post("/bookings/{booking_id}/cancel")
@@ -116,7 +116,7 @@ def cancel(
     key: IdempotencyKey = None, if_match: IfMatch = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Give a booking up before it is active. Nothing is charged."""
-    booking = _see(work, actor, booking_id)
+    booking = edits.find(work, actor, booking_id)
     made = _key(key, request, {})
     return _answer(work, response, leaving.cancel(work, parts.queue, actor, booking.id, made, _version(if_match)))
 
@@ -127,7 +127,7 @@ def release(
     key: IdempotencyKey = None, if_match: IfMatch = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Give an active booking back now: charged to this second."""
-    booking = _see(work, actor, booking_id)
+    booking = edits.find(work, actor, booking_id)
     made = _key(key, request, {})
     return _answer(work, response, leaving.release(work, parts.queue, actor, booking.id, made, _version(if_match)))
 
@@ -138,7 +138,7 @@ def extend(
     parts: Parts, key: IdempotencyKey = None, if_match: IfMatch = None, dry_run: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """Move the end later on the same units. A failed extension changes nothing."""
-    booking = _see(work, actor, booking_id)
+    booking = edits.find(work, actor, booking_id)
     if dry_run:
         plan = extending.quote_extension(work, actor, booking.id, body.duration, body.end)
         return {
@@ -248,14 +248,6 @@ def _answer(work: Work, response: Response, booking: Booking) -> dict[str, Any]:
         ],
         "unit_hours": hours_text(booking.units * booking.window.seconds * (SCALE // 3600)),
     }
-
-
-def _see(work: Work, actor: Actor, text: str) -> Booking:
-    """By `bk_…` or by number (`B-2417`, `2417`)."""
-    found = ids.parse(ids.BOOKING, text)
-    digits = text.upper().removeprefix("B-")
-    number = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 19 else None
-    return edits.see(work, actor, found, number)
 
 
 def _projects(work: Work, actor: Actor, project: str | None) -> list | None:

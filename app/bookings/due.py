@@ -1,7 +1,8 @@
 """Who works on what, now: leases on due rows. Every SQL statement about them; knows nothing of what the work is.
 
 `next_at` is product time, the lease wall time (the database's own clock, so that all workers share one). A subject is an
-allocation: all work on one object of a cluster goes one at a time.
+allocation: all work on one object of a cluster goes one at a time. While a row is leased, `next_at` is infinity unless
+somebody has hurried it since: whoever gives the lease back cannot put that off.
 """
 
 from __future__ import annotations
@@ -28,34 +29,37 @@ class Lease:
 def claim(work: Work, cluster_id: int, now: datetime, seconds: int) -> Lease | None:
     """Take the next due row of a cluster for `seconds` of wall time, or None.
 
-    None when nothing is due, two calls are in flight already, or another worker is claiming for this cluster.
-    The order of statements matters: a count inside the claim would be older than others' commits.
+    None when nothing is due, the cluster's breaker is open, two calls are in flight already, or another worker is
+    claiming for this cluster. The order of statements matters: a count inside the claim would be older than others'
+    commits.
     """
-    locked = work.pg.execute("SELECT FROM clusters WHERE id = %s FOR NO KEY UPDATE SKIP LOCKED", [cluster_id]).rowcount
-    if not locked:
+    asked = work.pg.execute(_ASKED, [now, cluster_id]).fetchone()
+    if asked is None or not asked[0]:
         return None
     values = {"cluster": cluster_id, "now": now, "token": new_id(), "seconds": seconds}
-    # A lease that ran out keeps its call slot until somebody takes the row again, so those come first.
-    row = work.pg.execute(
-        """UPDATE due SET lease_token = %(token)s, leased_until = clock_timestamp() + make_interval(secs => %(seconds)s)
-            WHERE subject = (SELECT subject FROM due WHERE cluster_id = %(cluster)s AND leased_until < clock_timestamp()
-                             ORDER BY leased_until LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
-        RETURNING subject, tenant_id""",
-        values,
-    ).fetchone()
-    if row is None:
-        row = work.pg.execute(
-            """UPDATE due SET lease_token = %(token)s, call_slot = f.slot,
-                              leased_until = clock_timestamp() + make_interval(secs => %(seconds)s)
-                 FROM (SELECT s.slot FROM (VALUES (1::smallint), (2::smallint)) s (slot)
-                        WHERE NOT EXISTS (SELECT FROM due WHERE cluster_id = %(cluster)s AND call_slot = s.slot)
-                        ORDER BY s.slot LIMIT 1) f
-                WHERE subject = (SELECT subject FROM due WHERE cluster_id = %(cluster)s AND next_at <= %(now)s
-                                    AND lease_token IS NULL ORDER BY next_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
-            RETURNING subject, tenant_id""",
-            values,
-        ).fetchone()
-    return None if row is None else Lease(row[0], row[1], cluster_id, values["token"])
+    rows = [row for rows in work.together((_TAKE_OVER, values), (_TAKE, values)) for row in rows]
+    return Lease(*rows[0], cluster_id, values["token"]) if rows else None
+
+
+_ASKED = """SELECT failures = 0 OR retry_at IS NULL OR retry_at <= %s FROM clusters WHERE id = %s
+               FOR NO KEY UPDATE SKIP LOCKED"""
+# A lease that ran out keeps its call slot until somebody takes the row again, so those come first.
+_TAKE_OVER = """
+UPDATE due SET lease_token = %(token)s, leased_until = clock_timestamp() + make_interval(secs => %(seconds)s),
+               next_at = 'infinity'
+ WHERE subject = (SELECT subject FROM due WHERE cluster_id = %(cluster)s AND leased_until < clock_timestamp()
+                   ORDER BY leased_until LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
+RETURNING subject, tenant_id"""
+_TAKE = """
+UPDATE due SET lease_token = %(token)s, call_slot = f.slot, next_at = 'infinity',
+               leased_until = clock_timestamp() + make_interval(secs => %(seconds)s)
+  FROM (SELECT s.slot FROM (VALUES (1::smallint), (2::smallint)) s (slot)
+         WHERE NOT EXISTS (SELECT FROM due WHERE cluster_id = %(cluster)s AND call_slot = s.slot)
+         ORDER BY s.slot LIMIT 1) f
+ WHERE subject = (SELECT subject FROM due WHERE cluster_id = %(cluster)s AND next_at <= %(now)s
+                     AND lease_token IS NULL ORDER BY next_at LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)
+   AND NOT EXISTS (SELECT FROM due WHERE cluster_id = %(cluster)s AND lease_token = %(token)s)
+RETURNING subject, tenant_id"""
 
 
 def take_slot(work: Work, cluster_id: int, tenant_id: UUID, seconds: int) -> Lease | None:
@@ -67,37 +71,37 @@ def take_slot(work: Work, cluster_id: int, tenant_id: UUID, seconds: int) -> Lea
     lease = Lease(new_id(), tenant_id, cluster_id, new_id())
     taken = work.pg.execute(
         """INSERT INTO due (subject, tenant_id, cluster_id, next_at, lease_token, leased_until, call_slot)
-           VALUES (%s, %s, %s, %s, %s, clock_timestamp() + make_interval(secs => %s), 2)
+           VALUES (%s, %s, %s, 'infinity', %s, clock_timestamp() + make_interval(secs => %s), 2)
            ON CONFLICT (cluster_id, call_slot) DO NOTHING""",
-        [lease.subject, tenant_id, cluster_id, work.product_now(), lease.token, seconds],
+        [lease.subject, tenant_id, cluster_id, lease.token, seconds],
     )
     return lease if taken.rowcount else None
 
 
-def still_ours(work: Work, lease: Lease) -> bool:
-    """Lock the due row; False when another worker has taken it since. The last lock of every apply."""
-    return (
-        work.pg.execute(
-            "SELECT FROM due WHERE subject = %s AND lease_token = %s FOR NO KEY UPDATE", [lease.subject, lease.token]
-        ).rowcount
-        == 1
-    )
+STILL_OURS = "SELECT true FROM due WHERE subject = %s AND lease_token = %s FOR NO KEY UPDATE"
+"""Locks the due row; no row when another worker has taken it since. The last lock of every apply."""
 
 
 def give_back(work: Work, lease: Lease, next_at: datetime | None) -> None:
-    """End the lease and say when to look again; None: there is nothing left to do."""
+    """End the lease and say when to look again; None: there is nothing left to do.
+
+    Whoever has hurried the row meanwhile is served: it is looked at then, if that is earlier.
+    """
     if next_at is None:
-        work.pg.execute("DELETE FROM due WHERE subject = %s AND lease_token = %s", [lease.subject, lease.token])
-    else:
         work.pg.execute(
-            """UPDATE due SET next_at = %s, lease_token = NULL, leased_until = NULL, call_slot = NULL
-                WHERE subject = %s AND lease_token = %s""",
-            [next_at, lease.subject, lease.token],
+            "DELETE FROM due WHERE subject = %s AND lease_token = %s AND next_at = 'infinity'",
+            [lease.subject, lease.token],
         )
+    work.pg.execute(
+        """UPDATE due SET next_at = least(next_at, %s), lease_token = NULL, leased_until = NULL, call_slot = NULL
+            WHERE subject = %s AND lease_token = %s""",
+        [next_at, lease.subject, lease.token],
+    )
 
 
 def hurry(work: Work, subject: UUID, tenant_id: UUID, cluster_id: int, at: datetime) -> None:
-    """Something has changed: look at it at `at` at the latest. Keeps a lease that somebody holds."""
+    """Something has changed: look at it at `at` at the latest. Keeps a lease that somebody holds: it is looked at once
+    more after that."""
     work.pg.execute(
         """INSERT INTO due (subject, tenant_id, cluster_id, next_at) VALUES (%s, %s, %s, %s)
            ON CONFLICT (subject) DO UPDATE SET next_at = least(due.next_at, excluded.next_at)""",
@@ -115,15 +119,14 @@ def forget(work: Work, subject: UUID) -> None:
     work.pg.execute("DELETE FROM due WHERE subject = %s", [subject])
 
 
-def clusters_due(work: Work, now: datetime) -> list[int]:
-    """Clusters with work that is due or whose lease ran out, and whose breaker is closed."""
-    rows = work.pg.execute(
-        """SELECT DISTINCT d.cluster_id FROM due d JOIN clusters c ON c.id = d.cluster_id
-            WHERE (d.next_at <= %s AND d.lease_token IS NULL OR d.leased_until < clock_timestamp())
-              AND (c.failures = 0 OR c.retry_at IS NULL OR c.retry_at <= %s)""",
-        [now, now],
-    ).fetchall()
-    return [row[0] for row in rows]
+CLUSTERS_DUE = """
+SELECT c.id FROM clusters c
+ WHERE (c.failures = 0 OR c.retry_at IS NULL OR c.retry_at <= %(now)s)
+   AND (EXISTS (SELECT FROM due d WHERE d.cluster_id = c.id AND d.next_at <= %(now)s AND d.lease_token IS NULL)
+        OR EXISTS (SELECT FROM due d WHERE d.cluster_id = c.id AND d.call_slot IS NOT NULL
+                      AND d.leased_until < clock_timestamp()))
+ ORDER BY c.id"""
+"""Clusters with work that is due or whose lease ran out, and whose breaker is closed."""
 
 
 def clusters_of(work: Work, booking_ids: Iterable[UUID]) -> dict[UUID, int]:
@@ -136,12 +139,13 @@ def clusters_of(work: Work, booking_ids: Iterable[UUID]) -> dict[UUID, int]:
     return dict(rows.fetchall())
 
 
-def next_instant(work: Work) -> datetime | None:
-    """When something can be done next, for a stepped clock: a cluster whose breaker is open is not asked before then."""
-    return work.pg.execute(
-        """SELECT min(CASE WHEN c.failures > 0 THEN greatest(d.next_at, c.retry_at) ELSE d.next_at END)
-             FROM due d LEFT JOIN clusters c ON c.id = d.cluster_id"""
-    ).fetchone()[0]
+NEXT_INSTANT = """
+SELECT least((SELECT d.next_at FROM due d WHERE d.next_at < 'infinity'
+                 AND NOT EXISTS (SELECT FROM clusters c WHERE c.id = d.cluster_id AND c.failures > 0)
+               ORDER BY d.next_at LIMIT 1),
+             (SELECT greatest(min(d.next_at), c.retry_at) FROM clusters c JOIN due d ON d.cluster_id = c.id
+               WHERE c.failures > 0 AND d.next_at < 'infinity' GROUP BY c.id ORDER BY 1 LIMIT 1))"""
+"""When something can be done next, for a stepped clock: a cluster whose breaker is open is not asked before then."""
 
 
 def is_open(work: Work, cluster_id: int, now: datetime) -> bool:

@@ -18,6 +18,7 @@ from app.bookings.lifecycle import BookingView, Pace, State, tick
 from app.bookings.moves import write_changes
 from app.inventory import queries as inventory
 from app.inventory.facts import Pool
+from app.kernel import ids
 from app.kernel.actor import SYSTEM, Actor
 from app.kernel.errors import Conflict, Forbidden, NotFound
 from app.plumbing.db import Work
@@ -58,6 +59,13 @@ def see(work: Work, actor: Actor, booking_id: UUID | None, number: int | None = 
     if found is None or not actor.sees_project(found.project_id):
         raise NotFound("booking_not_found", "There is no such booking.")
     return found
+
+
+def find(work: Work, actor: Actor, text: str) -> Booking:
+    """The booking of an address: `bk_…`, or the number that people say (`B-2417`, `2417`). NotFound as in `see`."""
+    digits = text.upper().removeprefix("B-")
+    number = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 19 else None
+    return see(work, actor, ids.parse(ids.BOOKING, text), number)
 
 
 def may_change(actor: Actor, booking: Booking) -> bool:

@@ -26,7 +26,6 @@ from app.bookings.shown import (
     both_views,
     faults_view,
     field_errors,
-    find,
     quote_view,
     refused_view,
     shape_words,
@@ -288,7 +287,7 @@ def _booked(booking: Booking, ask: Ask, speech: Speech) -> Note:
 def _verb(page: Page, work: Work, actor: Actor, number: str, done: str, act: Any) -> Response:
     """Do it and go back to the booking, with what came of it; what was refused changes nothing and says why there."""
     frame = page.frame
-    booking = find(work, actor, number)
+    booking = edits.find(work, actor, number)
     try:
         note = act(booking)
     except (Conflict, Refused) as problem:

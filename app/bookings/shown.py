@@ -78,17 +78,6 @@ def fresh_key() -> str:
     return f"page-{ids.short(ids.new_id())}"
 
 
-def find(work: Work, actor: Actor, number: str) -> Booking:
-    """The booking of an address (`B-2417`, `2417` or `bk_…`), if the actor may see it; else NotFound."""
-    digits = number.upper().removeprefix("B-")
-    if digits.isascii() and digits.isdigit() and len(digits) <= 15:
-        return edits.see(work, actor, None, int(digits))
-    booking_id = ids.parse(ids.BOOKING, number)
-    if booking_id is None:
-        raise NotFound("booking_not_found", "There is no such booking.")
-    return edits.see(work, actor, booking_id)
-
-
 def shape_view(shape: Shape, kind: str) -> views.Shape:
     """A shape with its kind's name."""
     return views.Shape(shape.total, kind, shape.nodes, shape.per_node)

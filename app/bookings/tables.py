@@ -10,6 +10,7 @@ from uuid import UUID
 from sqlalchemy import (
     ARRAY,
     BigInteger,
+    Boolean,
     Column,
     DateTime,
     ForeignKeyConstraint,
@@ -33,6 +34,10 @@ def _instant(nullable: bool = False, **words: Any) -> Any:
 
 def _text(nullable: bool = False, **words: Any) -> Any:
     return Field(sa_column=Column(Text, nullable=nullable, **words))
+
+
+def _false() -> Any:
+    return Field(sa_column=Column(Boolean, nullable=False, server_default=text("false")))
 
 
 def _of_booking() -> ForeignKeyConstraint:
@@ -72,6 +77,17 @@ class BookingRow(SQLModel, table=True):
         Index("bookings_by_end", "tenant_id", "ends_at"),
         Index("bookings_by_number", "tenant_id", "number"),
         Index("bookings_by_project", "tenant_id", "project_id", "starts_at"),
+        ForeignKeyConstraint(["tenant_id", "series_id"], ["series.tenant_id", "series.id"]),
+        ForeignKeyConstraint(["tenant_id", "class_id"], ["classes.tenant_id", "classes.id"]),
+        Index(
+            "one_booking_an_occurrence",
+            "tenant_id",
+            "series_id",
+            "occurs_at",
+            unique=True,
+            postgresql_where=text("series_id IS NOT NULL AND state NOT IN ('CANCELLED','REJECTED','LAPSED')"),
+        ),
+        Index("bookings_of_class", "tenant_id", "class_id", postgresql_where=text("class_id IS NOT NULL")),
     )
 
     id: UUID = Field(primary_key=True)
@@ -108,6 +124,55 @@ class BookingRow(SQLModel, table=True):
     first_used_at: datetime | None = _instant(nullable=True)
     metered_until: datetime | None = _instant(nullable=True)
     version: int
+    preferred: bool = _false()
+    shared: bool = _false()
+    series_id: UUID | None = None
+    occurs_at: datetime | None = _instant(nullable=True)
+    class_id: UUID | None = None
+
+
+class SeriesRow(SQLModel, table=True):
+    """An RFC 5545 rule in local wall time; each occurrence is a booking of its own."""
+
+    __tablename__ = "series"
+    __table_args__ = (
+        ForeignKeyConstraint(["tenant_id", "project_id"], ["projects.tenant_id", "projects.id"]),
+        ForeignKeyConstraint(["tenant_id", "split_from"], ["series.tenant_id", "series.id"]),
+    )
+
+    tenant_id: UUID = Field(primary_key=True, foreign_key="tenants.tenant_id")
+    id: UUID = Field(primary_key=True)
+    number: int = Field(sa_column=Column(BigInteger, Identity(always=True), unique=True, nullable=False))
+    project_id: UUID
+    name: str = _text()
+    rule: str = _text()
+    zone: str = _text()
+    local_start: datetime = Field(sa_column=Column(DateTime, nullable=False))
+    local_end: datetime = Field(sa_column=Column(DateTime, nullable=False))
+    wanted: dict[str, Any] = Field(sa_column=Column(JSONB, nullable=False))
+    on_conflict: str = _text()
+    account_id: UUID | None = Field(default=None, foreign_key="accounts.id")
+    made_by: str = _text()
+    made_at: datetime = _instant()
+    ended_at: datetime | None = _instant(nullable=True)
+    split_from: UUID | None = None
+    version: int
+
+
+class ClassRow(SQLModel, table=True):
+    """One request for n people: a booking each, made all or nothing."""
+
+    __tablename__ = "classes"
+    __table_args__ = (ForeignKeyConstraint(["tenant_id", "project_id"], ["projects.tenant_id", "projects.id"]),)
+
+    tenant_id: UUID = Field(primary_key=True, foreign_key="tenants.tenant_id")
+    id: UUID = Field(primary_key=True)
+    number: int = Field(sa_column=Column(BigInteger, Identity(always=True), unique=True, nullable=False))
+    project_id: UUID
+    name: str = _text()
+    account_id: UUID | None = Field(default=None, foreign_key="accounts.id")
+    made_by: str = _text()
+    made_at: datetime = _instant()
 
 
 class BookingPriceRow(SQLModel, table=True):
@@ -141,7 +206,12 @@ class RequestRow(SQLModel, table=True):
     """Whatever waits: an edit for approval, freed units for a waiter, an offer for its answer."""
 
     __tablename__ = "requests"
-    __table_args__ = (UniqueConstraint("tenant_id", "id"), _of_booking())
+    __table_args__ = (
+        UniqueConstraint("tenant_id", "id"),
+        _of_booking(),
+        Index("one_open_request", "booking_id", unique=True, postgresql_where=text("outcome IS NULL")),
+        Index("requests_open", "tenant_id", "expires_at", postgresql_where=text("outcome IS NULL")),
+    )
 
     id: UUID = Field(primary_key=True)
     tenant_id: UUID
@@ -150,6 +220,14 @@ class RequestRow(SQLModel, table=True):
     wanted: dict[str, Any] = Field(sa_column=Column(JSONB, nullable=False))
     expires_at: datetime = _instant()
     outcome: str | None = _text(nullable=True)
+    verb: str = _text(server_default="book")
+    approver: str | None = _text(nullable=True)
+    asked_at: datetime | None = _instant(nullable=True)
+    account_id: UUID | None = Field(default=None, foreign_key="accounts.id")
+    asked_by: str = _text(server_default="")
+    answered_at: datetime | None = _instant(nullable=True)
+    answered_by: str | None = _text(nullable=True)
+    why: str = _text(server_default="")
 
 
 class HoldRow(SQLModel, table=True):
@@ -196,6 +274,7 @@ class WaitingRow(SQLModel, table=True):
     units: int
     earliest: datetime = _instant()
     latest: datetime = _instant()
+    auto: bool = _false()
 
 
 class HoldMoveRow(SQLModel, table=True):
@@ -293,3 +372,19 @@ class HistoryRow(SQLModel, table=True):
     after: str = _text()
     why: str = _text()
     changes: dict[str, Any] | None = Field(sa_column=Column(JSONB))
+
+
+class PolicyOverrideRow(SQLModel, table=True):
+    """Rules of a pool that differ for a tenant or one of its projects; the project's lie over the tenant's."""
+
+    __tablename__ = "policy_overrides"
+    __table_args__ = (
+        ForeignKeyConstraint(["tenant_id", "project_id"], ["projects.tenant_id", "projects.id"]),
+        UniqueConstraint("tenant_id", "project_id", "pool_id", name="one_override", postgresql_nulls_not_distinct=True),
+    )
+
+    tenant_id: UUID = Field(primary_key=True, foreign_key="tenants.tenant_id")
+    id: UUID = Field(primary_key=True)
+    project_id: UUID | None = None
+    pool_id: int = Field(foreign_key="pools.id")
+    words: dict[str, Any] = Field(sa_column=Column(JSONB, nullable=False))

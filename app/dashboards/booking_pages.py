@@ -6,7 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from app.bookings.shown import Speech, find
+from app.bookings import edits
+from app.bookings.shown import Speech
 from app.dashboards import booking_money, booking_verbs, bookings_list
 from app.dashboards.booking_measured import workload_rows
 from app.dashboards.booking_shown import booking_page, with_access
@@ -46,7 +47,7 @@ def list_file(
 @router.get("/bookings/{number}")
 def one_page(page: OnPage, number: str, work: InTransaction, actor: Reader, parts: Parts) -> Response:
     """How long, how much, is it used, and how to get in."""
-    booking = find(work, actor, number)
+    booking = edits.find(work, actor, number)
     view = booking_page(work, actor, booking, page.frame.zone)
     return page.show(with_access(view, parts, booking, _email(page)))
 
@@ -56,7 +57,7 @@ def live_part(
     page: OnPage, number: str, work: InTransaction, actor: Reader, parts: Parts, seen: _Word = ""
 ) -> Response:
     """What changes while one looks. The cluster is asked for the way in only when the state is not what was shown."""
-    booking = find(work, actor, number)
+    booking = edits.find(work, actor, number)
     view = booking_page(work, actor, booking, page.frame.zone)
     shown = view.state + ("-observed" if view.samples or view.units else "")
     if seen != shown:
@@ -69,7 +70,7 @@ def effect_part(
     page: OnPage, number: str, work: InTransaction, actor: Reader, verb: _Word = "", by: _Word = ""
 ) -> Response:
     """A verb's form with the effect of what is chosen in it."""
-    booking = find(work, actor, number)
+    booking = edits.find(work, actor, number)
     now = work.product_now()
     money = booking_money.figures(work, booking, now)
     running = sum(row.tone == "ok" for row in workload_rows(work, booking, now))

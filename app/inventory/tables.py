@@ -215,3 +215,44 @@ class ExternalUseRow(SQLModel, table=True):
     seen_at: datetime = _instant()
     ended_at: datetime | None = _instant(nullable=True)
     what: str = _text()
+    who: str | None = _text(nullable=True)
+
+
+class MaintenanceRow(SQLModel, table=True):
+    """Work announced on nodes: no capacity while it lasts. `layout`: how their GPUs are cut at its end."""
+
+    __tablename__ = "maintenances"
+
+    id: int | None = _number()
+    cluster_id: int = Field(foreign_key="clusters.id")
+    name: str = _text()
+    why: str = _text()
+    during: Any = Field(sa_column=Column(TSTZRANGE, nullable=False))
+    layout: dict[str, Any] | None = Field(sa_column=Column(JSONB))
+    made_by: str = _text()
+    made_at: datetime = _instant()
+    cancelled_at: datetime | None = _instant(nullable=True)
+    version: int
+
+
+class MaintenanceNodeRow(SQLModel, table=True):
+    """A node that a maintenance takes."""
+
+    __tablename__ = "maintenance_nodes"
+    __table_args__ = (Index("maintenance_of_node", "node_id"),)
+
+    maintenance_id: int = Field(primary_key=True, foreign_key="maintenances.id")
+    node_id: int = Field(primary_key=True, foreign_key="nodes.id")
+
+
+class PowerBudgetRow(SQLModel, table=True):
+    """What the nodes of one rack (leaf, cluster) may draw together, in watts."""
+
+    __tablename__ = "power_budgets"
+    __table_args__ = (UniqueConstraint("cluster_id", "level", "name", name="one_budget"),)
+
+    id: int | None = _number()
+    cluster_id: int = Field(foreign_key="clusters.id")
+    level: str = _text()
+    name: str = _text()
+    watts: int

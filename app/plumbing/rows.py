@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import CheckConstraint, Column, DateTime, ForeignKeyConstraint, Interval, Text
+from sqlalchemy import CheckConstraint, Column, DateTime, ForeignKeyConstraint, Index, Interval, Text, text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlmodel import Field, SQLModel
 
@@ -27,7 +27,18 @@ class OutboxRow(SQLModel, table=True):
     """One notice to one person (or to a tenant's people), written in the transaction of what it tells of."""
 
     __tablename__ = "outbox"
-    __table_args__ = (ForeignKeyConstraint(["tenant_id", "booking_id"], ["bookings.tenant_id", "bookings.id"]),)
+    __table_args__ = (
+        ForeignKeyConstraint(["tenant_id", "booking_id"], ["bookings.tenant_id", "bookings.id"]),
+        Index(
+            "one_notice",
+            "tenant_id",
+            "account_id",
+            "key",
+            unique=True,
+            postgresql_nulls_not_distinct=True,
+            postgresql_where=text("key IS NOT NULL"),
+        ),
+    )
 
     tenant_id: UUID = Field(primary_key=True, foreign_key="tenants.tenant_id")
     id: UUID = Field(primary_key=True)
@@ -38,3 +49,19 @@ class OutboxRow(SQLModel, table=True):
     payload: dict[str, Any] = Field(sa_column=Column(JSONB, nullable=False))
     read_at: datetime | None = Field(sa_column=Column(DateTime(timezone=True)))
     sent_at: datetime | None = Field(sa_column=Column(DateTime(timezone=True)))
+    key: str | None = Field(sa_column=Column(Text))
+
+
+class MailRow(SQLModel, table=True):
+    """A notice that is to become a mail: when next, on the wall clock. A platform table of opaque ids."""
+
+    __tablename__ = "mail"
+    __table_args__ = (Index("mail_next", "next_at"),)
+
+    notice_id: UUID = Field(primary_key=True)
+    tenant_id: UUID
+    next_at: datetime = Field(sa_column=Column(DateTime(timezone=True), nullable=False))
+    tries: int
+    lease_token: UUID | None = None
+    leased_until: datetime | None = Field(sa_column=Column(DateTime(timezone=True)))
+    last_error: str | None = Field(sa_column=Column(Text))

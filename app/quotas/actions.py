@@ -28,7 +28,8 @@ def set_limit(
 
     The tenant is the one acted for. Without project and person it is the tenant's own limit, set by the platform's
     operators; below that by the tenant's admin. Lowering a limit cancels nothing: what is over it shows as
-    over-committed and new bookings are refused. The caller then counts earlier bookings in (`count_in`).
+    over-committed and new bookings are refused. The caller then counts earlier bookings in (`count_in`), in the same
+    transaction: until it ends nobody commits units for the tenant, so none is missed.
     """
     subject = "user" if account_id else "project" if project_id else "tenant"
     if subject == "tenant" and "operator" not in actor.platform_roles:
@@ -46,6 +47,7 @@ def set_limit(
         raise NotFound("project", "There is no such project.")
     if kind is not None and not work.pg.execute("SELECT FROM kinds WHERE slug = %s", [kind]).rowcount:
         raise Invalid("unknown_kind", f"There is no kind named {kind}.")
+    queries.own_limits(work)  # whoever books right now without knowing this limit has committed when it is counted
     before = queries.find_scope(work, project_id, account_id, kind)
     work.pg.execute(
         """INSERT INTO scopes (tenant_id, subject, project_id, account_id, kind, max_rate, max_quantity)

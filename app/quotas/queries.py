@@ -29,6 +29,14 @@ _SCOPES = f"""{_COLUMNS}s.tenant_id = %(tenant)s AND (s.kind IS NULL OR s.kind =
 _ONE_SCOPE = f"""{_COLUMNS}s.tenant_id = %s AND s.project_id IS NOT DISTINCT FROM %s
    AND s.account_id IS NOT DISTINCT FROM %s AND s.kind IS NOT DISTINCT FROM %s"""
 LOCK_SCOPES = _SCOPES + " FOR NO KEY UPDATE OF s"
+"""Right only after SHARE_LIMITS, in a statement of its own before it."""
+
+# Where there is no limit yet there is no row to lock. So whoever is about to commit units says so first, shared, and the
+# one who makes a limit says so alone: it then sees everything that was booked without knowing the limit, and everybody
+# after it sees the limit. The keys are a word of ours and the tenant; two tenants that meet in one only wait.
+SHARE_LIMITS = "SELECT pg_advisory_xact_lock_shared(hashtext('limits of a tenant'), hashtext(%(tenant)s::uuid::text))"
+"""The first of the locks on quota: takes the values of LOCK_SCOPES; for a caller who pipelines both."""
+_OWN_LIMITS = "SELECT pg_advisory_xact_lock(hashtext('limits of a tenant'), hashtext(%s::uuid::text))"
 
 # Levels rise only where a commitment starts; the default frame is RANGE, so what ends at an instant is off before the
 # level there is read. Measures without a limit are not computed. Only an edit looks at owners (not in the index).
@@ -69,8 +77,18 @@ def scopes_for(
 def lock_scopes(
     work: Work, tenant_id: UUID, project_id: UUID, account_id: UUID | None, kinds: Sequence[str]
 ) -> tuple[Scope, ...]:
-    """The same, locked FOR NO KEY UPDATE in id order until the transaction ends. First of all locks but the key's."""
+    """The same, locked FOR NO KEY UPDATE in id order until the transaction ends. First of all locks but the key's.
+
+    Until then no first limit is made for the tenant that would not count what this transaction commits.
+    """
+    work.pg.execute(SHARE_LIMITS, scope_values(tenant_id, project_id, account_id, kinds))
     return _scopes(work, LOCK_SCOPES, tenant_id, project_id, account_id, kinds)
+
+
+def own_limits(work: Work) -> None:
+    """Wait until nobody is committing units for the tenant, and hold off everybody who wants to, until the transaction
+    ends. Stands where the scopes stand in the order of locks: before any of them."""
+    work.pg.execute(_OWN_LIMITS, [work.tenant_id])
 
 
 def find_scope(work: Work, project_id: UUID | None, account_id: UUID | None, kind: str | None) -> Scope | None:

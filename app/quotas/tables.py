@@ -48,6 +48,7 @@ class ScopeRow(SQLModel, table=True):
     kind: str | None = Field(default=None, sa_type=Text, foreign_key="kinds.slug")
     max_rate: int | None = Field(sa_column=Column(BigInteger))
     max_quantity: int | None = Field(sa_column=Column(BigInteger))
+    max_money: Decimal | None = Field(sa_column=Column(Numeric))
 
 
 class CommitmentRow(SQLModel, table=True):
