@@ -282,6 +282,7 @@ def _scopes(connection: psycopg.Connection, found: Found, actor: Actor) -> tuple
     values = {
         "tenant": project.tenant_id, "project": project.id, "account": actor.account_id, "kinds": [found.offer.pool.kind],
     }  # fmt: skip
+    connection.execute(quotas.SHARE_LIMITS, values, prepare=True)
     rows = connection.execute(quotas.LOCK_SCOPES, values, prepare=True).fetchall()
     return tuple(Scope(*row) for row in rows)
 

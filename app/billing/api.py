@@ -14,7 +14,7 @@ from app.accounts.audit import record
 from app.accounts.queries import TenantSeen, members, project_by_slug, tenant, tenants
 from app.billing import actions, queries, rules
 from app.billing.report import report_csv, statement_csv
-from app.bookings.edits import see
+from app.bookings import edits
 from app.kernel import ids
 from app.kernel.actor import Actor
 from app.kernel.errors import Forbidden, Invalid, NotFound

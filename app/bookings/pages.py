@@ -16,7 +16,7 @@ from fastapi import APIRouter, Form, Query, Response
 
 from app.accounts import queries as accounts
 from app.accounts.queries import ProjectSeen
-from app.bookings import actions, extending, leaving, offers, queries
+from app.bookings import actions, edits, extending, leaving, offers, queries
 from app.bookings.edits import Key
 from app.bookings.facts import Booking
 from app.bookings.form import BookFields, Read, read

@@ -14,16 +14,15 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 from zoneinfo import ZoneInfo
 
-from app.bookings import actions, edits, offers, rules
+from app.bookings import actions, offers, rules
 from app.bookings.capacity import Shape
-from app.bookings.facts import Booking
 from app.bookings.form import BookFields, fields_of, offset_text
 from app.bookings.offers import Quote
 from app.bookings.schemas import Ask, BookingIn
 from app.inventory.facts import Cluster, Pool
 from app.kernel import ids
 from app.kernel.actor import Actor
-from app.kernel.errors import Alternative, NotFound, Reason, Refused
+from app.kernel.errors import Alternative, Reason, Refused
 from app.kernel.money import WHOLE
 from app.kernel.window import Window
 from app.plumbing.db import Work

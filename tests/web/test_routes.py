@@ -161,6 +161,28 @@ def test_a_token_without_the_scope_is_refused(house: House, method: str, path: s
     assert answer.json()["code"] in ("scope", "scope_missing")
 
 
+OF_A_BOOKING = [key for key in sorted(ROUTES) if "{booking_id}" in key[1] or key[1].startswith("/bookings/{number}")]
+
+
+@pytest.mark.parametrize(("method", "path"), OF_A_BOOKING, ids=lambda part: part)
+def test_a_booking_is_named_by_its_id_its_label_or_its_number_everywhere(house: House, method: str, path: str) -> None:
+    rule = ROUTES[method, path]
+    booking = house.world.book("physics-member", start="2026-12-02T09:00:00+01:00")
+    usual = dict(house.values)
+    codes = {}
+    for name in (booking.public_id, booking.label, booking.label.lower(), str(booking.number)):
+        house.values.update(booking_id=name, number=name)
+        codes[name] = house.ask("lead", method, path, rule).status_code
+    house.values.update(usual)
+    assert 404 not in codes.values(), codes
+    if method == "GET":
+        assert set(codes.values()) == {200}
+    for unknown in ("B-999999", "B-", "nothing", "9" * 19, "bk_" + "0" * 26):
+        house.values.update(booking_id=unknown, number=unknown)
+        assert house.ask("lead", method, path, rule).status_code == 404, unknown
+        house.values.update(usual)
+
+
 @pytest.mark.parametrize("slug", ["physics", "nothing"])
 @pytest.mark.parametrize("rest", ["2026-11", "2026-11/lines.csv"])
 def test_statements_of_others_do_not_exist(house: House, slug: str, rest: str) -> None:
