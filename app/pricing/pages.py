@@ -37,7 +37,7 @@ SentForm = Annotated[FormData, Depends(sent_form)]
 def prices_page(
     page: OnPage, work: InTransaction, actor: FinanceReader, book: Annotated[str, Query(max_length=80)] = ""
 ) -> Response:
-    """A price book: `book` is group/CURRENCY, the first one otherwise."""
+    """A price book: `book` is group/CURRENCY, otherwise the one that most tenants pay by."""
     group, currency = _book(work, book)
     return page.show(_view(work, actor, group, currency))
 
@@ -71,12 +71,16 @@ def publish_page(page: OnPage, work: InTransaction, actor: PlatformFinance, form
 
 
 def _book(work: Work, value: str) -> tuple[str, str]:
-    """The book asked for, or the first; without any the internal one, empty."""
+    """The book asked for, else that of most tenants; before any is published, where their first prices would go."""
     books = queries.price_books(work)
     asked = tuple(value.rsplit("/", 1))
     if asked in books:
         return asked  # type: ignore[return-value]
-    return books[0] if books else ("internal", "CHF")
+    with work.read_all():
+        used = queries.books_in_use(work)
+    if not books:
+        return used[0] if used else ("internal", "CHF")
+    return next((book for book in used if book in books), books[0])
 
 
 def _read_prices(typed: dict[str, str]) -> tuple[dict[str, Decimal], dict[str, str]]:

@@ -48,6 +48,15 @@ def price_books(work: Work) -> tuple[tuple[str, str], ...]:
     return tuple(rows.fetchall())
 
 
+def books_in_use(work: Work) -> tuple[tuple[str, str], ...]:
+    """(price group, currency) that tenants pay by, what most of them have first.
+
+    Reads across tenants: call it inside `Work.read_all`.
+    """
+    rows = work.pg.execute("SELECT price_group, currency FROM tenants GROUP BY 1, 2 ORDER BY count(*) DESC, 1, 2")
+    return tuple(rows.fetchall())
+
+
 def versions(work: Work, price_group: str, currency: str) -> tuple[Version, ...]:
     """All versions of a book, the one that counts latest first."""
     rows = work.pg.execute(

@@ -239,6 +239,14 @@ def test_finance_publishes_prices_on_a_page_after_seeing_what_changes(firm):
     assert [v["prices"] for v in again.json()["items"]] == [{"h100": "2.50"}, {"h100": "2.00"}]
 
 
+def test_the_book_shown_first_is_the_one_that_tenants_pay_by(firm):
+    body = {"price_group": "aardvark", "currency": "CHF", "effective_at": "2026-06-01T00:00:00+02:00",
+            "prices": {"h100": "1.80"}}  # fmt: skip
+    assert firm.api("platform-finance").post("/api/v1/prices", json=body).status_code == 201
+    assert "Price book internal" in firm.browser("platform-finance").see("/finance/prices").text
+    assert "Price book aardvark" in firm.browser("platform-finance").see("/finance/prices?book=aardvark/CHF").text
+
+
 def test_prices_are_published_by_finance_alone(firm):
     body = {"price_group": "academic", "currency": "CHF", "effective_at": "2026-06-01T00:00:00+02:00",
             "prices": {"h100": "1.80"}}  # fmt: skip

@@ -74,6 +74,17 @@ def test_sent_twice_is_one_version_and_other_prices_in_that_second_are_told(worl
     assert world.rows("SELECT count(*) FROM price_versions") == [(2,)]
 
 
+def test_books_in_use_are_in_the_order_of_how_many_pay_by_them(world):
+    world.add_tenant("bio", "Bio Lab")
+    for slug, group in (("a", "academic"), ("b", "zoo"), ("c", "zoo"), ("d", "zoo")):
+        tenant, _ = world.add_tenant(slug, slug.upper())
+        world.owner.execute("UPDATE tenants SET price_group = %s WHERE tenant_id = %s", [group, tenant])
+    with world.db.work() as work:
+        assert queries.books_in_use(work) == ()  # whoever reads across tenants says so
+        with work.read_all():
+            assert queries.books_in_use(work) == (("zoo", "CHF"), ("internal", "CHF"), ("academic", "CHF"))
+
+
 def test_a_published_price_cannot_be_changed_by_the_app(world):
     for sql in ("UPDATE prices SET per_hour = 1", "DELETE FROM prices", "UPDATE price_versions SET note = ''"):
         with pytest.raises(psycopg.errors.InsufficientPrivilege), world.work() as work:
