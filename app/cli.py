@@ -95,6 +95,7 @@ def web(
     from app.main import create_app
     from app.plumbing.db import DangerousRole
     from app.plumbing.log import configure_logging
+    from app.web.serving import server_config
 
     settings = _settings(port=port, host=host)
     configure_logging(json=settings.log == "json", level=settings.log_level, instants=settings.log_instants)
@@ -102,16 +103,7 @@ def web(
         application = create_app(settings)
     except (WrongSettings, DangerousRole) as error:
         _refuse(str(error))
-    config = uvicorn.Config(
-        application,
-        host=settings.host,
-        port=settings.port,
-        log_config=None,
-        access_log=False,  # the application writes its own line for a request
-        server_header=False,
-        proxy_headers=bool(settings.base_url),
-        timeout_graceful_shutdown=5,
-    )
+    config = server_config(application, settings)
     uvicorn.Server(config).run(sockets=[socket.socket(fileno=fd)] if fd is not None else None)
 
 

@@ -10,7 +10,8 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from app.accounts.sessions import forget_sessions
+from app.accounts.queries import tenants
+from app.accounts.sessions import forget_sessions, forget_tries
 from app.backends.contract import Backend
 from app.billing import actions as billing
 from app.bookings import due, reconcile
@@ -29,6 +30,8 @@ _SLOT_SECONDS = 60
 """As long as the lease of a collection."""
 KEPT = timedelta(days=30)
 """How long ended sessions stay visible."""
+KEYS_KEPT = timedelta(days=7)
+"""How long the answer to an idempotency key is kept, on the wall clock."""
 
 
 class Hint(NamedTuple):
@@ -45,16 +48,25 @@ def find_work(plumbing: Plumbing, usage_waited: timedelta = timedelta(0)) -> lis
     """
     with plumbing.database.work() as work:
         now = work.product_now()
+        values = {"now": now, "wall": work.wall, "waited": usage_waited, "most": usage_queries.MOST_COLLECTED}
+        clusters, looks_due, collections, meterings = work.together(
+            (due.CLUSTERS_DUE, values),
+            (inventory.CLUSTERS_TO_LOOK_AT, values),
+            (usage_queries.DUE_COLLECTIONS, values),
+            (usage_queries.DUE_METERINGS, values),
+        )
         return [
-            *(Hint("reconcile.cluster", (i,)) for i in due.clusters_due(work, now)),
-            *(Hint("reconcile.look", (i,)) for i in inventory.due_clusters(work)),
-            *_collections(work, usage_queries.due_collections(work, now, waited=usage_waited)),
-            *(Hint("usage.meter", (str(t), str(b))) for t, b in usage_queries.due_meterings(work, now)),
+            *(Hint("reconcile.cluster", (i,)) for (i,) in clusters),
+            *(Hint("reconcile.look", (i,)) for (i,) in looks_due),
+            *_collections(work, collections),
+            *(Hint("usage.meter", (str(t), str(b))) for t, b in meterings),
         ]
 
 
-def _collections(work: Work, due_ones: list[tuple[UUID, UUID]]) -> list[Hint]:
+def _collections(work: Work, due_ones: list[tuple]) -> list[Hint]:
     """One hint for each cluster, with (tenant, booking) of all that is to be collected there."""
+    if not due_ones:
+        return []
     clusters = due.clusters_of(work, [booking for _, booking in due_ones])
     found: dict[int | None, list[list[str]]] = {}
     for tenant, booking in due_ones:
@@ -88,7 +100,7 @@ def collect_usage(
     database = plumbing.database
 
     def backend_for(work: Work, number: int) -> Backend:
-        return backend_of(plumbing, inventory.cluster_with_id(work, number))
+        return backend_of(plumbing, inventory.cluster_with_id(work, number), work)
 
     for tenant, booking in pairs:
         with database.work() as work:
@@ -119,6 +131,13 @@ def tidy(plumbing: Plumbing) -> None:
         while usage.thin(work, now):
             work.keep()
         forget_sessions(work, work.wall - KEPT)
+        forget_tries(work)
+        with work.read_all():
+            every = [tenant.id for tenant in tenants(work)]
+    for tenant_id in every:
+        with plumbing.database.work(tenant_id) as work:
+            while bookings.forget_keys(work, work.wall - KEYS_KEPT):
+                work.keep()
 
 
 TASKS: dict[str, Callable[..., Any]] = {
@@ -161,5 +180,6 @@ def do_all(plumbing: Plumbing, haste: Haste | None = None) -> int:
 def next_instant(plumbing: Plumbing) -> datetime | None:
     """When something falls due next, for a clock that is stepped."""
     with plumbing.database.work() as work:
-        instants = [i for i in (due.next_instant(work), usage_queries.next_instant(work)) if i is not None]
+        rows = work.together((due.NEXT_INSTANT, None), (usage_queries.NEXT_INSTANT, None))
+        instants = [i for ((i,),) in rows if i is not None]
         return max(min(instants), work.product_now() + timedelta(seconds=1)) if instants else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -47,6 +48,8 @@ class Settings(BaseSettings):
     port: int = Field(default=8000, ge=0, le=65535)
     base_url: str | None = None
     """How people reach the pages, without a slash at the end; `http://host:port` unless set."""
+    trusted_proxies: str = ""
+    """Addresses and networks, with commas between, whose word on the asker's address is taken (`X-Forwarded-For`)."""
     web_processes: int = Field(default=1, ge=1, le=64)
 
     lease_seconds: int = Field(default=30, ge=1, le=3600)
@@ -66,12 +69,30 @@ class Settings(BaseSettings):
     oidc_groups_claim: str = "groups"
     oidc_group_map: Annotated[dict[str, Any], NoDecode] = Field(default_factory=dict)
     """Which group gives what; JSON, or the name of a file with JSON in it. Its meaning belongs to accounts."""
+    oidc_trusts_email: bool = False
+    """Whether the provider vouches for every address, also where it does not say `email_verified`."""
+    oidc_cluster_user_claim: str | None = None
+    """The claim with a person's user name on clusters; without it a rule makes one of the verified address."""
 
     @field_validator("oidc_group_map", mode="before")
     @classmethod
     def _read_group_map(cls, value: Any) -> Any:
         if isinstance(value, str):
             return json.loads(Path(value).read_text(encoding="utf-8") if not value.lstrip().startswith("{") else value)
+        return value
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _addresses(cls, value: str) -> str:
+        for one in filter(None, (part.strip() for part in value.split(","))):
+            try:
+                network = ip_network(one, strict=False)
+            except ValueError:
+                raise ValueError(
+                    f"{one!r} is no address or network of a proxy, such as 10.0.0.5 or 10.0.0.0/24"
+                ) from None
+            if network.prefixlen == 0:
+                raise ValueError("everybody would be trusted: name the proxy's own address")
         return value
 
     @field_validator("data")

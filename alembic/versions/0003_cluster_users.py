@@ -1,13 +1,13 @@
 """A person's user name on each cluster, and the one that a sign-in provider's claim gives.
 
 Revision ID: 0003
-Revises: 0001
+Revises: 0002
 """
 
 from alembic import op
 
 revision = "0003"
-down_revision = "0001"
+down_revision = "0002"
 branch_labels = None
 depends_on = None
 

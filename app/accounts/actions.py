@@ -6,7 +6,7 @@ The product itself (`SYSTEM`) may do all of this: `berth admin`, the demo, the p
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -15,7 +15,7 @@ from psycopg import errors as pg
 from app.accounts import audit, queries, rules
 from app.accounts.passwords import hash_password
 from app.accounts.queries import ProjectSeen, TenantSeen
-from app.accounts.secrets import digest, new_token_secret
+from app.accounts.secrets import digest, new_password, new_token_secret
 from app.accounts.sessions import LOCAL
 from app.kernel.actor import Actor
 from app.kernel.errors import Conflict, Forbidden, NotFound
@@ -30,6 +30,14 @@ class NewToken:
     id: UUID
     secret: str
     expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class PersonAdded:
+    """Somebody with a new role. `password` is the first one of an account made by this, told once."""
+
+    account_id: UUID
+    password: str | None = field(default=None, repr=False)
 
 
 def create_tenant(
@@ -78,6 +86,35 @@ def create_project(work: Work, actor: Actor, *, slug: str, name: str, cost_centr
     return ProjectSeen(project_id, work.tenant_id, slug, name, cost_centre, work.wall, None)
 
 
+def end_project(work: Work, actor: Actor, project_id: UUID, why: str | None = None) -> ProjectSeen:
+    """Nothing new is booked in it from now on. What is booked stays, is charged, and remains to be seen.
+
+    Ended already: nothing changes.
+    """
+    _as_tenant_admin(work, actor)
+    seen = _project(work, project_id)
+    if seen.ended_at is not None:
+        return seen
+    # the product clock: it decides whether a booking may still be made
+    now = work.product_now()
+    work.pg.execute(
+        "UPDATE projects SET ended_at = %s WHERE tenant_id = %s AND id = %s", [now, work.tenant_id, seen.id]
+    )
+    audit.record(work, actor, "end project", f"project {seen.slug}", None, {"ended_at": now}, why)
+    return _project(work, project_id)
+
+
+def reopen_project(work: Work, actor: Actor, project_id: UUID, why: str | None = None) -> ProjectSeen:
+    """Let people book in an ended project again."""
+    _as_tenant_admin(work, actor)
+    seen = _project(work, project_id)
+    if seen.ended_at is None:
+        return seen
+    work.pg.execute("UPDATE projects SET ended_at = NULL WHERE tenant_id = %s AND id = %s", [work.tenant_id, seen.id])
+    audit.record(work, actor, "reopen project", f"project {seen.slug}", {"ended_at": seen.ended_at}, None, why)
+    return _project(work, project_id)
+
+
 def create_account(
     work: Work, actor: Actor, *, login: str, name: str, password: str | None = None, email: str | None = None,
     zone: str = "Europe/Zurich",
@@ -108,7 +145,7 @@ def create_account(
 def set_password(work: Work, actor: Actor, account_id: UUID, password: str) -> None:
     """A new password; every session of the account ends, as whoever knew the old one may be in."""
     if not _is_berth(actor) and actor.account_id != account_id:
-        raise Forbidden("role", "A password is set by its owner.")
+        raise Forbidden("role", "A password is set by its owner, or anew with `berth admin password`.")
     rules.refuse_wrong(rules.wrong_password(password))
     changed = work.pg.execute(
         "UPDATE accounts SET password_hash = %s WHERE id = %s AND issuer = %s RETURNING subject",
@@ -164,6 +201,36 @@ def remove_member(work: Work, actor: Actor, account_id: UUID, role: str, project
     audit.record(work, actor, "remove member", where, {"person": person, "role": role}, None)
 
 
+def change_role(
+    work: Work, actor: Actor, account_id: UUID, role: str, new_role: str, project_id: UUID | None = None
+) -> None:
+    """Another role in the same place instead of the one held there. Nobody is without a role in between."""
+    add_member(work, actor, account_id, new_role, project_id)
+    if role != new_role:
+        remove_member(work, actor, account_id, role, project_id)
+
+
+def add_person(
+    work: Work, actor: Actor, *, login: str, name: str, role: str, project_id: UUID | None = None,
+    zone: str = "Europe/Zurich",
+) -> PersonAdded:  # fmt: skip
+    """Give somebody a role in the tenant acted for, known by login or by the id of the account.
+
+    A login that nobody has becomes a local account with a first password, which the answer alone tells. That takes the
+    tenant's admin or an operator.
+    """
+    _as_keeper_of(work, actor, project_id)
+    rules.refuse_wrong(rules.wrong_role(role, in_project=project_id is not None))
+    account_id, password = queries.find_person(work, login), None
+    if account_id is None:
+        if login.startswith("ac_"):
+            raise NotFound("unknown_account", "There is no such account.")
+        password = new_password()
+        account_id = create_account(work, actor, login=login, name=name, password=password, zone=zone)
+    add_member(work, actor, account_id, role, project_id)
+    return PersonAdded(account_id, password)
+
+
 def grant_platform_role(work: Work, actor: Actor, account_id: UUID, role: str) -> None:
     """Give a role on the whole platform. Held already: nothing changes."""
     _as_operator(actor)
@@ -176,6 +243,22 @@ def grant_platform_role(work: Work, actor: Actor, account_id: UUID, role: str) -
     ).fetchone()
     if added:
         audit.record(work, actor, "grant platform role", f"account {person}", None, {"role": role}, platform=True)
+
+
+def revoke_platform_role(work: Work, actor: Actor, account_id: UUID, role: str) -> None:
+    """Take a role on the platform back. Not held, or given by a provider's group: an error says so."""
+    _as_operator(actor)
+    rules.refuse_wrong(rules.wrong_platform_role(role))
+    person = _account_name(work, account_id)
+    found = work.pg.execute(
+        "SELECT source FROM platform_roles WHERE account_id = %s AND role = %s", [account_id, role]
+    ).fetchone()
+    if found is None:
+        raise NotFound("unknown_member", f"{person} does not hold this role.")
+    if found[0] == "oidc":
+        raise Conflict("given_by_group", "A group of the sign-in provider gives this role; take it back there.")
+    work.pg.execute("DELETE FROM platform_roles WHERE account_id = %s AND role = %s", [account_id, role])
+    audit.record(work, actor, "revoke platform role", f"account {person}", {"role": role}, None, platform=True)
 
 
 def create_token(
@@ -209,10 +292,12 @@ def create_token(
 
 def revoke_token(work: Work, actor: Actor, token_id: UUID) -> None:
     """End one of one's own tokens; the next request with it is refused."""
+    # a token bound to a project reaches those of that project alone: one that leaked must not end the others
     row = work.pg.execute(
-        """UPDATE tokens SET revoked_at = %s WHERE id = %s AND account_id = %s AND revoked_at IS NULL
-           RETURNING label""",
-        [work.wall, token_id, actor.account_id],
+        """UPDATE tokens SET revoked_at = %(at)s
+            WHERE id = %(id)s AND account_id = %(account)s AND revoked_at IS NULL
+              AND (%(project)s::uuid IS NULL OR project_id = %(project)s) RETURNING label""",
+        {"at": work.wall, "id": token_id, "account": actor.account_id, "project": actor.project_id},
     ).fetchone()
     if row is None:
         raise NotFound("unknown_token", "There is no such token of yours, or it is revoked already.")
@@ -248,6 +333,13 @@ def _as_keeper_of(work: Work, actor: Actor, project_id: UUID | None) -> str:
     if not actor.leads(project_id):
         _as_tenant_admin(work, actor)
     return f"project {seen.slug}"
+
+
+def _project(work: Work, project_id: UUID) -> ProjectSeen:
+    seen = queries.project(work, project_id)
+    if seen is None:
+        raise NotFound("unknown_project", "There is no such project.")
+    return seen
 
 
 def _account_name(work: Work, account_id: UUID) -> str:

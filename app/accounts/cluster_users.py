@@ -60,6 +60,11 @@ def names_on(work: Work, cluster_id: int, account_ids: Iterable[UUID]) -> dict[U
     return known
 
 
+def name_on(work: Work, cluster_id: int, account_id: UUID) -> str | None:
+    """A person's user name on a cluster, if there is one already."""
+    return _names(work, cluster_id, [account_id]).get(account_id)
+
+
 def users_of(work: Work, account_id: UUID) -> list[ClusterUser]:
     """What a person is called on each cluster, by the cluster's name; clusters without a name for him or her too."""
     rows = work.pg.execute(
@@ -131,7 +136,9 @@ def refuse_name(work: Work, actor: Actor, account_id: UUID, cluster: str) -> Non
     _as_operator(actor)
     cluster_id = _cluster(work, cluster)
     key = [account_id, cluster_id]
-    row = work.pg.execute("SELECT wanted, name FROM cluster_users WHERE account_id = %s AND cluster_id = %s", key).fetchone()
+    row = work.pg.execute(
+        "SELECT wanted, name FROM cluster_users WHERE account_id = %s AND cluster_id = %s", key
+    ).fetchone()
     if row is None or row[0] is None:
         raise NotFound("nothing_waits", "No name of this person waits there.")
     if row[1] is None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from uuid import UUID
 
-from app.accounts import audit
+from app.accounts import audit, cluster_users
 from app.accounts.rules import Grant
 from app.kernel.actor import Actor
 from app.kernel.errors import Forbidden
@@ -20,7 +20,8 @@ from app.plumbing.db import Work
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A person as a provider vouches for: (issuer, subject) is who it is, the rest may change or be empty."""
+    """A person as a provider vouches for: (issuer, subject) is who it is, the rest may change or be empty. `email` is
+    empty unless the address is known to be the person's own."""
 
     issuer: str
     subject: str
@@ -29,6 +30,7 @@ class Identity:
     groups: tuple[str, ...]
     zone: str = "UTC"
     id_token: str | None = None
+    cluster_user: str | None = None
 
 
 def account_of(work: Work, identity: Identity, grants: Iterable[Grant]) -> UUID:
@@ -59,6 +61,7 @@ def account_of(work: Work, identity: Identity, grants: Iterable[Grant]) -> UUID:
     if made:
         after = {"issuer": identity.issuer, "name": identity.name}
         audit.record(work, actor, "create account", f"account {identity.name}", None, after, platform=True)
+    cluster_users.keep_claimed(work, account_id, identity.cluster_user)
     _sync_memberships(work, actor, {g for g in grants if g.tenant is not None})
     _sync_platform(work, actor, {g.role for g in grants if g.tenant is None})
     audit.record(work, actor, "sign in", f"account {identity.name}", None, {"issuer": identity.issuer}, platform=True)

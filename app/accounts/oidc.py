@@ -61,6 +61,8 @@ class Provider:
         self._client_secret = secret.get_secret_value() if secret else None
         self._scope = settings.oidc_scope
         self._groups_claim = settings.oidc_groups_claim
+        self._trusts_email = settings.oidc_trusts_email
+        self._user_claim = settings.oidc_cluster_user_claim
         self._callback = f"{settings.address}/auth/callback"
         self._home = f"{settings.address}/sign-in"
         self._wall = wall
@@ -106,10 +108,11 @@ class Provider:
             issuer=self.metadata()["issuer"],
             subject=subject,
             name=_name(claims, subject),
-            email=claims["email"] if isinstance(claims.get("email"), str) else "",
+            email=_email(claims, self._trusts_email),
             groups=groups_in(claims, self._groups_claim),
             zone=zone if isinstance(zone, str) and wrong_zone(zone) is None else "UTC",
             id_token=token["id_token"],
+            cluster_user=_text_at(claims, self._user_claim),
         )
 
     def sign_out_address(self, id_token: str | None) -> str | None:
@@ -245,6 +248,22 @@ def _name(claims: Mapping[str, Any], subject: str) -> str:
         if isinstance(value, str) and value.strip():
             return value.strip()[:120]
     return subject[:120]
+
+
+def _email(claims: Mapping[str, Any], trusted: bool) -> str:
+    """The address, if it is the person's own beyond doubt; else none.
+
+    It never says who somebody is, but a user name on clusters is made of it, and mail goes there: at a provider where
+    people type any address, anybody could otherwise be anybody on a cluster.
+    """
+    address, verified = claims.get("email"), claims.get("email_verified")
+    # some providers write the truth as a text
+    return address if isinstance(address, str) and (trusted or verified is True or verified == "true") else ""
+
+
+def _text_at(claims: Mapping[str, Any], claim: str | None) -> str | None:
+    found = groups_in(claims, claim) if claim else ()
+    return found[0] if len(found) == 1 else None
 
 
 def _short(text: str) -> str:

@@ -15,7 +15,7 @@ from app.accounts.queries import places_of
 from app.accounts.rules import grants_of
 from app.kernel.errors import Forbidden, NotFound, Unavailable
 from app.web import csrf
-from app.web.deps import SESSION_COOKIE, AnyActor, InTransaction, Parts, PerhapsCaller, rate_limit
+from app.web.deps import SESSION_COOKIE, AnyActor, InTransaction, Parts, PerhapsCaller, address_limit
 from app.web.errors import bare_frame
 from app.web.page import OnPage, local_address, with_next
 from app.web.render import render
@@ -36,7 +36,7 @@ def sign_in_page(request: Request, parts: Parts, caller: PerhapsCaller, next: st
     return _sign_in(request, parts, next=local_address(next))
 
 
-@router.post("/sign-in", dependencies=[rate_limit("sign-in", 60, 60)])
+@router.post("/sign-in", dependencies=[address_limit("sign-in", 60, 60)])
 def sign_in(
     request: Request,
     work: InTransaction,
@@ -78,7 +78,7 @@ def sign_out(request: Request, work: InTransaction, parts: Parts, caller: Perhap
     return response
 
 
-@router.get("/oidc/start", dependencies=[rate_limit("sign-in", 60, 60)])
+@router.get("/oidc/start", dependencies=[address_limit("sign-in", 60, 60)])
 def start_oidc(request: Request, parts: Parts, next: str = "/") -> Response:
     """Send the browser to the provider. No transaction is open meanwhile."""
     provider = _provider(request)
@@ -98,7 +98,7 @@ def start_oidc(request: Request, parts: Parts, next: str = "/") -> Response:
     return response
 
 
-@router.get("/auth/callback", dependencies=[rate_limit("sign-in", 60, 60)])
+@router.get("/auth/callback", dependencies=[address_limit("sign-in", 60, 60)])
 def finish_oidc(request: Request, parts: Parts) -> Response:
     """The provider sent the browser back: check everything, then begin a session."""
     provider = _provider(request)

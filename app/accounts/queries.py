@@ -6,6 +6,7 @@ Nothing is cached, so that a revoked session or a role taken away counts at once
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,6 +14,7 @@ from uuid import UUID
 
 from app.accounts.secrets import digest
 from app.kernel.actor import Actor
+from app.kernel.ids import ACCOUNT, parse
 from app.plumbing.db import Work
 
 SESSION_LIFE = timedelta(days=14)
@@ -234,6 +236,22 @@ def members(work: Work, project_id: UUID | None = None) -> list[MemberSeen]:
     return [MemberSeen(*row) for row in rows]
 
 
+def find_person(work: Work, text: str) -> UUID | None:
+    """The account behind what somebody typed: the login of a local account, or an account's id (`ac_…`)."""
+    account_id = parse(ACCOUNT, text.strip())
+    row = work.pg.execute(
+        "SELECT id FROM accounts WHERE id = %s OR (issuer = 'local' AND subject = %s)",
+        [account_id, text.strip().lower()],
+    ).fetchone()
+    return row[0] if row else None
+
+
+def disabled_among(work: Work, account_ids: Iterable[UUID]) -> frozenset[UUID]:
+    """Which of these accounts are shut out."""
+    rows = work.pg.execute("SELECT id FROM accounts WHERE disabled AND id = ANY(%s)", [list(account_ids)])
+    return frozenset(row[0] for row in rows)
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Somewhere a person may act: a whole tenant, or a project in it. `value` names it in forms."""
@@ -293,14 +311,16 @@ class TokenSeen:
     used_at: datetime | None
 
 
-def tokens_of(work: Work, account_id: UUID) -> list[TokenSeen]:
-    """A person's tokens that were not revoked, newest first. Names of other tenants' projects are not shown."""
+def tokens_of(work: Work, account_id: UUID, project_id: UUID | None = None) -> list[TokenSeen]:
+    """A person's tokens that were not revoked, newest first; with a project, those bound to it. Names of other tenants'
+    projects are not shown."""
     rows = work.pg.execute(
         """SELECT t.id, t.label, t.scopes, n.name, p.name, t.created_at, t.expires_at, t.used_at
              FROM tokens t LEFT JOIN tenants n ON n.tenant_id = t.tenant_id
                            LEFT JOIN projects p ON p.tenant_id = t.tenant_id AND p.id = t.project_id
-            WHERE t.account_id = %s AND t.revoked_at IS NULL ORDER BY t.created_at DESC, t.id DESC""",
-        [account_id],
+            WHERE t.account_id = %s AND t.revoked_at IS NULL AND (%s::uuid IS NULL OR t.project_id = %s)
+            ORDER BY t.created_at DESC, t.id DESC""",
+        [account_id, project_id, project_id],
     )
     return [TokenSeen(r[0], r[1], tuple(r[2]), *r[3:]) for r in rows]
 

@@ -24,7 +24,7 @@ LONGEST_CLUSTER_USER = 32
 SYSTEM_USERS = frozenset(
     """root daemon bin sys sync games man lp mail news uucp proxy www-data backup list irc nobody sshd ntp dbus polkitd
     systemd-network systemd-resolve messagebus adm admin administrator sudo wheel operator ftp postgres mysql redis
-    docker kube kubelet etcd slurm slurmrestd munge berth nvidia-persistenced ubuntu debian ec2-user centos""".split()
+    docker kube kubelet etcd slurm slurmrestd munge berth nvidia-persistenced ubuntu debian ec2-user centos""".split()  # noqa: SIM905
 )
 """Users that a machine may have by itself: nobody becomes one of them by the choice of an e-mail address."""
 _CLUSTER_USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}")

@@ -23,6 +23,12 @@ def new_csrf_token() -> str:
     return secrets.token_urlsafe(24)
 
 
+def new_password() -> str:
+    """A first password to be read from a page and typed: four groups of five, about 98 random bits."""
+    letters = "abcdefghjkmnpqrstuvwxyz23456789"
+    return "-".join("".join(secrets.choice(letters) for _ in range(5)) for _ in range(4))
+
+
 def digest(secret: str) -> bytes:
     """What the database keeps. Unsalted, since a secret of 256 random bits cannot be guessed."""
     return hashlib.sha256(secret.encode()).digest()

@@ -133,6 +133,11 @@ def forget_sessions(work: Work, before: datetime) -> None:
     work.pg.execute("DELETE FROM sessions WHERE least(expires_at, revoked_at) < %s", [before])
 
 
+def forget_tries(work: Work) -> None:
+    """Remove failed sign-ins that shut no door any more."""
+    work.pg.execute("DELETE FROM sign_in_tries WHERE at <= %s", [work.wall - TRY_WINDOW])
+
+
 def end_session(work: Work, actor: Actor, id_hash: bytes) -> None:
     """End one of one's own sessions, wherever it is."""
     found = work.pg.execute(

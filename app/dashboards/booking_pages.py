@@ -49,7 +49,7 @@ def one_page(page: OnPage, number: str, work: InTransaction, actor: Reader, part
     """How long, how much, is it used, and how to get in."""
     booking = edits.find(work, actor, number)
     view = booking_page(work, actor, booking, page.frame.zone)
-    return page.show(with_access(view, parts, booking, _email(page)))
+    return page.show(with_access(view, parts, booking, page.actor.account_id))
 
 
 @router.get("/bookings/{number}/live")
@@ -61,7 +61,7 @@ def live_part(
     view = booking_page(work, actor, booking, page.frame.zone)
     shown = view.state + ("-observed" if view.samples or view.units else "")
     if seen != shown:
-        view = with_access(view, parts, booking, _email(page))
+        view = with_access(view, parts, booking, page.actor.account_id)
     return page.show(BookingLive(view, seen))
 
 
@@ -76,8 +76,3 @@ def effect_part(
     running = sum(row.tone == "ok" for row in workload_rows(work, booking, now))
     speech = Speech({booking.kind: booking.kind_name}, page.frame.zone, now)
     return page.show(booking_verbs.verb(work, actor, booking, money, running, speech, verb, by))
-
-
-def _email(page: OnPage) -> str:
-    session = page.caller.session
-    return session.email if session is not None else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from uuid import UUID
 
 from app.backends.contract import Access
 from app.bookings import queries as bookings
@@ -82,9 +83,9 @@ def booking_page(work: Work, actor: Actor, booking: Booking, zone: str) -> Booki
     )
 
 
-def with_access(page: BookingPage, plumbing: Plumbing, booking: Booking, person: str) -> BookingPage:
+def with_access(page: BookingPage, plumbing: Plumbing, booking: Booking, account_id: UUID) -> BookingPage:
     """The page with the ways in for a person, as the cluster tells them now."""
-    found = ways_in(plumbing, booking, person)
+    found = ways_in(plumbing, booking, account_id)
     if found is None:
         return page
     if not isinstance(found, Access):

@@ -35,6 +35,8 @@ log = get_log("web")
 SESSION_COOKIE = "berth_session"
 IN_FLIGHT = 32
 """Requests with a transaction at a time in one process: as many as it has threads, fewer than it has connections."""
+UNKNOWN_TOKENS = 120
+"""Tokens that nobody has, from one address in a minute, before the answer is to wait."""
 _BREAK_SECONDS = 5.0
 _gate: RunVar[anyio.Semaphore | None] = RunVar("berth_gate")  # one for each event loop
 
@@ -89,6 +91,8 @@ def get_caller(
     if kind:
         caller = caller_by_token(work, secret.strip()) if kind.lower() == "bearer" else None
         if caller is None:
+            # whoever tries tokens has a new one each time: what counts is where they come from
+            _refuse_more_than(plumbing, "unknown-token", UNKNOWN_TOKENS, 60, _address(request))
             raise Unauthenticated("token_unknown", "This token is not known here, has expired or was revoked.")
         return caller
     cookie = request.cookies.get(csrf.cookie_name(SESSION_COOKIE, plumbing.settings.secure_cookies))
@@ -160,20 +164,24 @@ def require_platform(scope: str = "read", *roles: str) -> Callable[..., Awaitabl
 
 
 def rate_limit(name: str, times: int, seconds: int) -> Any:
-    """A dependency: at most so many requests in so many seconds from one token, session or address.
-
-    Counted in the broker's memory; when that is away everybody may pass, and the log says so.
+    """A dependency: at most so many requests in so many seconds from one token or session; from one address where
+    nobody is signed in. What a request says of itself counts only once it is known: an invented token or cookie is
+    nobody's. Counted in the broker's memory; when that is away everybody may pass, and the log says so.
     """
 
-    def within_limit(request: Request, plumbing: Parts) -> None:
-        window = int(plumbing.wall().timestamp()) // seconds
-        key = f"berth:rate:{name}:{window}:{_who(request, plumbing)}"
-        used = _count(plumbing.redis, key, seconds)
-        if used is not None and used > times:
-            left = seconds - int(plumbing.wall().timestamp()) % seconds
-            raise TooMany("rate_limit", f"At most {times} of these in {seconds} seconds. Wait {left} seconds.", left)
+    def within_limit(request: Request, plumbing: Parts, caller: PerhapsCaller) -> None:
+        _refuse_more_than(plumbing, name, times, seconds, _who(request, caller))
 
-    return Depends(within_limit)
+    return Depends(within_limit, scope="function")
+
+
+def address_limit(name: str, times: int, seconds: int) -> Any:
+    """The same from one address, whoever asks: for signing in. Opens no transaction."""
+
+    def within_limit(request: Request, plumbing: Parts) -> None:
+        _refuse_more_than(plumbing, name, times, seconds, _address(request))
+
+    return Depends(within_limit, scope="function")
 
 
 def _check_scope(actor: Actor, scope: str | None) -> None:
@@ -185,14 +193,26 @@ def _or(roles: tuple[str, ...]) -> str:
     return " or ".join([", ".join(roles[:-1]), roles[-1]] if len(roles) > 1 else roles)
 
 
-def _who(request: Request, plumbing: Plumbing) -> str:
-    """A short digest of who asks: nothing of a token or an address goes into the broker."""
-    said = (
-        request.headers.get("authorization")
-        or request.cookies.get(csrf.cookie_name(SESSION_COOKIE, plumbing.settings.secure_cookies))
-        or (request.client.host if request.client else "")
-    )
-    return hashlib.sha256(said.encode()).hexdigest()[:24]
+def _who(request: Request, caller: Caller | None) -> str:
+    if caller is None:
+        return _address(request)
+    if caller.session is not None:
+        return f"session {caller.session.id_hash.hex()}"
+    return f"token {request.headers.get('authorization', '')}"
+
+
+def _address(request: Request) -> str:
+    return f"address {request.client.host if request.client else ''}"
+
+
+def _refuse_more_than(plumbing: Plumbing, name: str, times: int, seconds: int, who: str) -> None:
+    """Count once more, and raise `TooMany` above so many. Nothing of a token or an address goes into the broker."""
+    now = int(plumbing.wall().timestamp())
+    digest = hashlib.sha256(who.encode()).hexdigest()[:24]
+    used = _count(plumbing.redis, f"berth:rate:{name}:{now // seconds}:{digest}", seconds)
+    if used is not None and used > times:
+        left = seconds - now % seconds
+        raise TooMany("rate_limit", f"At most {times} of these in {seconds} seconds. Wait {left} seconds.", left)
 
 
 _silent_until = [0.0]
