@@ -35,6 +35,7 @@ class Plumbing:
 
     def close(self) -> None:
         """Give connections back."""
+        self.queue.close()
         self.database.close()
         self.redis.close()
 
