@@ -129,7 +129,9 @@ class Desk:
         return self._ready[capacity.pool_id]
 
     def held(self, capacity: PoolCapacity, window: Window) -> PoolSnapshot:
-        """A pool with what is held of it in a window."""
+        """A pool with what is held of it in a window, from now on at the earliest."""
+        if capacity.pool_id in self._ready:  # all of it has been read already
+            return self._ready[capacity.pool_id].pool
         key = (capacity.pool_id, window)
         if key not in self._held:
             self._held[key] = with_holds(self.work, capacity, window)

@@ -17,6 +17,7 @@ from uuid import UUID
 from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
+from app.accounts import cluster_users
 from app.backends.contract import Observation
 from app.bookings.capacity import Busy
 from app.bookings.facts import Allocation, Booking, ConditionLine, Held, HistoryLine, PriceSegment, Project
@@ -41,7 +42,7 @@ from app.kernel.actor import Actor
 from app.kernel.ids import new_id, short
 from app.kernel.money import SCALE, line_amount
 from app.kernel.window import Window
-from app.plumbing.db import Work
+from app.plumbing.db import PRODUCT_NOW, Work
 
 _BOOKING = """
 SELECT b.id, b.tenant_id, b.project_id, p.slug AS project, p.name AS project_name, b.number, b.name, b.cost_centre,
@@ -94,6 +95,15 @@ def kept_under(work: Work, key: str) -> UUID | None:
     """The booking that stands under an idempotency key."""
     row = work.pg.execute("SELECT booking_id FROM idempotency WHERE key = %s", [key]).fetchone()
     return row[0] if row else None
+
+
+def forget_keys(work: Work, before: datetime, most: int = 5000) -> int:
+    """Remove keys of the tenant that were taken before an instant of the wall clock, so many at a time."""
+    return work.pg.execute(
+        """DELETE FROM idempotency WHERE (tenant_id, key) IN (
+             SELECT tenant_id, key FROM idempotency WHERE tenant_id = berth_tenant() AND at < %s LIMIT %s)""",
+        [before, most],
+    ).rowcount
 
 
 # --- capacity ---------------------------------------------------------------------------------------------------------
@@ -343,13 +353,13 @@ def holds_of(work: Work, booking_id: UUID, *, lock: bool = False) -> tuple[Held,
     """A booking's holds in order of node; locked in id order when they will be written."""
     if lock:
         work.pg.execute("SELECT FROM holds WHERE booking_id = %s ORDER BY id FOR NO KEY UPDATE", [booking_id])
-    return _held(work.pg.execute(_HELD, [booking_id]).fetchall())
+    return _held(work.pg.execute(_HELD.format("%s"), [booking_id]).fetchall())
 
 
 _HELD = """
 SELECT h.id, h.node_id, n.name, n.first_gpu, n.rack, n.leaf,
        ARRAY(SELECT ARRAY[lower(r), upper(r)] FROM unnest(h.units) r), lower(h.during), upper(h.during), h.live, h.pinned
-  FROM holds h JOIN nodes n ON n.id = h.node_id WHERE h.booking_id = %s ORDER BY n.name, h.id"""
+  FROM holds h JOIN nodes n ON n.id = h.node_id WHERE h.booking_id = {} ORDER BY n.name, h.id"""
 
 
 def _held(rows: Iterable[tuple]) -> tuple[Held, ...]:
@@ -370,10 +380,10 @@ class Detail:
 def detail_of(work: Work, booking_id: UUID) -> Detail:
     """Holds, price schedule, charges, open conditions and history of a booking, in one round trip."""
     held, segments, charges, conditions, history = work.together(
-        (_HELD, [booking_id]),
+        (_HELD.format("%s"), [booking_id]),
         (_SEGMENTS, [booking_id]),
         (_CHARGED, [[booking_id]]),
-        (_CONDITIONS.format("AND until IS NULL"), [booking_id]),
+        (_CONDITIONS.format("%s", "AND until IS NULL"), [booking_id]),
         (_HISTORY, [booking_id]),
     )
     return Detail(
@@ -423,13 +433,13 @@ def history_of(work: Work, booking_id: UUID) -> tuple[HistoryLine, ...]:
 
 
 _HISTORY = "SELECT at, actor, event, before, after, why, changes FROM history WHERE booking_id = %s ORDER BY seq"
-_CONDITIONS = "SELECT type, since, until, why FROM conditions WHERE booking_id = %s {} ORDER BY since, type"
+_CONDITIONS = "SELECT type, since, until, why FROM conditions WHERE booking_id = {} {} ORDER BY since, type"
 
 
 def conditions_of(work: Work, booking_id: UUID, *, open_only: bool = True) -> tuple[ConditionLine, ...]:
     """What holds beside the state now, or ever did."""
     only = "AND until IS NULL" if open_only else ""
-    return tuple(_all(work, ConditionLine, _CONDITIONS.format(only), [booking_id]))
+    return tuple(_all(work, ConditionLine, _CONDITIONS.format("%s", only), [booking_id]))
 
 
 def allocation_of(work: Work, booking_id: UUID) -> Allocation | None:
@@ -446,28 +456,82 @@ _ALLOCATION = """a.id, a.cluster_id, a.name, a.generation, a.gone, a.wanted, a.e
                  a.in_place_since, a.empty_since, a.failures, a.last_error"""
 
 
-def booking_of_allocation(work: Work, allocation_id: UUID) -> UUID | None:
-    """The booking that an allocation serves."""
-    row = work.pg.execute(
-        "SELECT booking_id FROM holds WHERE allocation_id = %s AND booking_id IS NOT NULL LIMIT 1", [allocation_id]
-    ).fetchone()
-    return row[0] if row else None
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A booking as its object's due row leads to it, locked. `ours`: whether the lease counts; `pools`: rows of its pool."""
+
+    booking: Booking
+    held: tuple[Held, ...]
+    allocation: Allocation
+    view: BookingView
+    ours: bool
+    now: datetime
+    pools: list[tuple]
+
+
+def lock_served(work: Work, allocation_id: UUID, ours: tuple[str, Any], pool: str) -> Served | None:
+    """Lock the booking that an object serves, its holds and whatever `ours` locks last, and read them as they are then:
+    one round trip. None when the object serves no booking.
+
+    `ours` answers with a row when the lease counts; `pool` is how inventory reads pools.
+    """
+    of = [allocation_id]
+    _, _, kept, clock, bookings, held, allocations, conditions, outages, pools = work.together(
+        (f"SELECT FROM bookings WHERE id = {_SERVED} FOR NO KEY UPDATE", of),
+        (f"SELECT FROM holds WHERE booking_id = {_SERVED} ORDER BY id FOR NO KEY UPDATE", of),
+        ours,
+        (PRODUCT_NOW, None),
+        (f"{_BOOKING} WHERE b.id = {_SERVED}", of),
+        (_HELD.format(_SERVED), of),
+        (f"SELECT {_ALLOCATION} FROM allocations a WHERE id = %s", of),
+        (_CONDITIONS.format(_SERVED, "AND until IS NULL"), of),
+        (_OUTAGES.format(_SERVED), of),
+        (f"{pool} WHERE p.id = (SELECT pool_id FROM bookings WHERE id = {_SERVED})", of),
+    )
+    if not bookings:
+        return None
+    booking, holds, allocation = Booking(*bookings[0]), _held(held), Allocation(*allocations[0])
+    view = _view(booking, holds, allocation, conditions, outages)
+    return Served(booking, holds, allocation, view, bool(kept), work.product_now_of(clock), pools)
+
+
+def lock_metered(work: Work, booking_id: UUID) -> tuple[Booking, tuple[Held, ...], list[datetime]] | None:
+    """Lock a booking and read it with its holds and the instants from which its prices count, in one round trip."""
+    of = [booking_id]
+    _, bookings, held, segments = work.together(
+        ("SELECT FROM bookings WHERE id = %s FOR NO KEY UPDATE", of),
+        (f"{_BOOKING} WHERE b.id = %s", of),
+        (_HELD.format("%s"), of),
+        (_SEGMENTS, of),
+    )
+    return (Booking(*bookings[0]), _held(held), [row[0] for row in segments]) if bookings else None
+
+
+_SERVED = "(SELECT booking_id FROM holds WHERE allocation_id = %s AND booking_id IS NOT NULL LIMIT 1)"
+_OUTAGES = "SELECT lower(units) / 64, since, until, why FROM outages WHERE booking_id = {} ORDER BY since, units"
 
 
 def view_of(work: Work, booking: Booking, held: Sequence[Held], allocation: Allocation) -> BookingView:
     """What the life of a booking depends on, as lifecycle.py wants it."""
-    conditions = {
-        Condition(c.type): Standing(c.since, c.why)
-        for c in conditions_of(work, booking.id)
-        if c.type in Condition.__members__.values()
-    }
-    outages = tuple(
-        Outage(unit, since, until, why)
-        for unit, since, until, why in work.pg.execute(
-            """SELECT lower(units) / 64, since, until, why FROM outages WHERE booking_id = %s ORDER BY since, units""",
-            [booking.id],
-        ).fetchall()
+    conditions, outages = work.together(
+        (_CONDITIONS.format("%s", "AND until IS NULL"), [booking.id]), (_OUTAGES.format("%s"), [booking.id])
     )
+    return _view(booking, held, allocation, conditions, outages)
+
+
+def _view(
+    booking: Booking,
+    held: Sequence[Held],
+    allocation: Allocation,
+    condition_rows: Iterable[tuple],
+    outage_rows: Iterable[tuple],
+) -> BookingView:
+    conditions = {
+        Condition(kind): Standing(since, why)
+        for kind, since, _, why in condition_rows
+        if kind in Condition.__members__.values()
+    }
+    outages = tuple(Outage(*row) for row in outage_rows)
     seen = None
     if allocation.seen is not None:
         seen = Seen(allocation.seen, None, allocation.in_place_since, allocation.empty_since)  # type: ignore[arg-type]
@@ -663,15 +727,16 @@ def store_failure(work: Work, allocation_id: UUID, error: str) -> None:
 
 
 def people_of(work: Work, booking: Booking) -> tuple[str, ...]:
-    """The people who get access: members and leads of the project, and who booked it."""
+    """The people who get access, by their user names on the booking's cluster: members and leads of the project, and
+    who booked it. Whoever has none there yet is given one."""
     rows = work.pg.execute(
-        """SELECT DISTINCT a.email FROM accounts a
+        """SELECT a.id FROM accounts a
             WHERE NOT a.disabled AND (a.id = %s OR a.id IN (
-                SELECT account_id FROM memberships WHERE project_id = %s AND role IN ('member', 'lead')))
-            ORDER BY a.email""",
+                SELECT account_id FROM memberships WHERE project_id = %s AND role IN ('member', 'lead')))""",
         [booking.account_id, booking.project_id],
     ).fetchall()
-    return tuple(row[0] for row in rows)
+    names = cluster_users.names_on(work, booking.cluster_id, [row[0] for row in rows])
+    return tuple(sorted(names.values()))
 
 
 def gone_names(work: Work, names: Iterable[str]) -> list[str]:

@@ -16,6 +16,7 @@ import psycopg
 from psycopg.errors import UniqueViolation
 from sqlalchemy.exc import DBAPIError
 
+from app.accounts import cluster_users
 from app.backends.contract import Access, Backend, BackendError, Observation, Order, Place, Ref, Workload
 from app.bookings import due, queries
 from app.bookings.due import Lease
@@ -23,6 +24,7 @@ from app.bookings.evidence import apply_failure, apply_observation
 from app.bookings.facts import Allocation, Booking, Held
 from app.bookings.lifecycle import FINAL, Outage, Pace, Seen, next_step, tick
 from app.bookings.moves import write_changes
+from app.bookings.queries import Served
 from app.inventory import queries as inventory
 from app.inventory.connections import ask, backend_of
 from app.inventory.facts import Cluster
@@ -59,7 +61,7 @@ def work_off(plumbing: Plumbing, cluster_id: int, pace: Pace | None = None, most
     """
     with plumbing.database.work() as work:
         cluster = inventory.cluster_with_id(work, cluster_id)
-    backend = backend_of(plumbing, cluster)
+        backend = backend_of(plumbing, cluster, work)
     seconds = max(plumbing.settings.lease_seconds, int(backend.limit_seconds) + 10)
     done = 0
     failed: Exception | None = None
@@ -89,10 +91,7 @@ def _take(plumbing: Plumbing, cluster: Cluster, seconds: int) -> Lease | None:
     for _ in range(5):
         try:
             with plumbing.database.work() as work:
-                now = work.product_now()
-                if due.is_open(work, cluster.id, now):
-                    return None
-                return due.claim(work, cluster.id, now, seconds)
+                return due.claim(work, cluster.id, work.product_now(), seconds)
         except UniqueViolation:  # somebody took the call slot between our look and our write
             continue
     return None
@@ -104,24 +103,23 @@ def _prepare(plumbing: Plumbing, cluster: Cluster, lease: Lease, pace: Pace | No
         found = _lock(work, lease)
         if found is None:
             return None
-        booking, held, allocation = found
-        now = work.product_now()
-        rhythm = _pace(work, booking, pace)
-        view = queries.view_of(work, booking, held, allocation)
-        changes = tick(view, now, rhythm)
-        view = write_changes(work, booking, view, changes, SYSTEM, now)
-        step = next_step(view, now, rhythm)
-        if step.call is None or view.state in FINAL:
-            due.give_back(work, lease, step.next_at)
-            return None
+        booking, held, now = found.booking, found.held, found.now
+        rhythm = _pace(found, pace)
+        with work.pg.pipeline():  # writes alone, none of which waits for an answer
+            view = write_changes(work, booking, found.view, tick(found.view, now, rhythm), SYSTEM, now)
+            step = next_step(view, now, rhythm)
+            if step.call is None or view.state in FINAL:
+                due.give_back(work, lease, step.next_at)
+                return None
         call = step.call if cluster.writes else "observe"
+        people = queries.people_of(work, booking) if call == "ensure" else ()
         return _Job(
             lease,
             booking.id,
             call,
-            Ref(allocation.name),
-            _order(work, booking, held, allocation),
-            allocation.wanted,
+            Ref(found.allocation.name),
+            _order(booking, held, found.allocation, people),
+            found.allocation.wanted,
             {h.node: h.first_gpu for h in held},
         )
 
@@ -161,41 +159,34 @@ def _apply(work: Work, cluster: Cluster, job: _Job, answer: Observation | Backen
     found = _lock(work, job.lease)
     if found is None:
         return
-    booking, held, allocation = found
-    now = work.product_now()
-    rhythm = _pace(work, booking, pace)
-    view = queries.view_of(work, booking, held, allocation)
-    if isinstance(answer, BackendError):
-        queries.store_failure(work, allocation.id, str(answer))
-        view = replace(view, failures=view.failures + 1)
-        refused = job.call == "ensure" and answer.kind not in _INDEFINITE
-        changes = apply_failure(view, answer.sentence, refused, now, rhythm)
-    else:
-        ensured = job.wanted if job.call == "ensure" else allocation.ensured
-        seen = _seen(answer, job.first_gpus)
-        queries.store_seen(work, allocation.id, ensured, answer, now)
-        view = replace(view, failures=0, ensured=ensured, seen=seen)
-        changes = apply_observation(view, seen, now, rhythm)
-    view = write_changes(work, booking, view, changes, SYSTEM, now)
-    due.give_back(work, job.lease, next_step(view, now, rhythm).next_at)
+    allocation, view, now = found.allocation, found.view, found.now
+    rhythm = _pace(found, pace)
+    with work.pg.pipeline():  # writes alone, none of which waits for an answer
+        if isinstance(answer, BackendError):
+            queries.store_failure(work, allocation.id, str(answer))
+            view = replace(view, failures=view.failures + 1)
+            refused = job.call == "ensure" and answer.kind not in _INDEFINITE
+            changes = apply_failure(view, answer.sentence, refused, now, rhythm)
+        else:
+            ensured = job.wanted if job.call == "ensure" else allocation.ensured
+            seen = _seen(answer, job.first_gpus)
+            queries.store_seen(work, allocation.id, ensured, answer, now)
+            view = replace(view, failures=0, ensured=ensured, seen=seen)
+            changes = apply_observation(view, seen, now, rhythm)
+        view = write_changes(work, found.booking, view, changes, SYSTEM, now)
+        due.give_back(work, job.lease, next_step(view, now, rhythm).next_at)
 
 
-def _lock(work: Work, lease: Lease) -> tuple[Booking, tuple[Held, ...], Allocation] | None:
+def _lock(work: Work, lease: Lease) -> Served | None:
     """Booking, holds, due row, in the order of the house; None when the lease counts no more."""
-    booking_id = queries.booking_of_allocation(work, lease.subject)
-    booking = None if booking_id is None else queries.lock_booking(work, booking_id)
-    if booking is None:
+    ours = (due.STILL_OURS, [lease.subject, lease.token])
+    found = queries.lock_served(work, lease.subject, ours, inventory.POOL)
+    if found is None:
         due.give_back(work, lease, None)
-        return None
-    held = queries.holds_of(work, booking.id, lock=True)
-    if not due.still_ours(work, lease):
-        return None
-    allocation = queries.allocation_of(work, booking.id)
-    assert allocation is not None
-    return booking, held, allocation
+    return found if found is not None and found.ours else None
 
 
-def _order(work: Work, booking: Booking, held: Iterable[Held], allocation: Allocation) -> Order:
+def _order(booking: Booking, held: Iterable[Held], allocation: Allocation, people: tuple[str, ...]) -> Order:
     """The booking in the backend's words."""
     wish = (booking.workload or {}).get("kind", "default")
     workload = None
@@ -210,7 +201,7 @@ def _order(work: Work, booking: Booking, held: Iterable[Held], allocation: Alloc
         account=booking.project,
         places=tuple(Place(h.node, h.local_gpus) for h in sorted(held, key=lambda h: h.node)),
         window=booking.window,
-        people=queries.people_of(work, booking),
+        people=people,
         workload=workload,
         settings=settings,
     )
@@ -227,9 +218,9 @@ def _seen(answer: Observation, first_gpus: dict[str, int]) -> Seen:
     return Seen(answer.state, answer.since, answer.in_place_since, answer.empty_since, lost, answer.why)
 
 
-def _pace(work: Work, booking: Booking, pace: Pace | None) -> Pace:
-    policy = inventory.pools_with_ids(work, [booking.pool_id])[booking.pool_id].policy
-    return replace(pace or Pace(), ahead=policy.made_ahead)
+def _pace(found: Served, pace: Pace | None) -> Pace:
+    (pool,) = inventory.pools_of(found.pools)
+    return replace(pace or Pace(), ahead=pool.policy.made_ahead)
 
 
 def _open_breaker(plumbing: Plumbing, cluster: Cluster) -> None:
@@ -258,8 +249,8 @@ def strays_to_release(plumbing: Plumbing, cluster_id: int, names: Iterable[str])
     return len(final)
 
 
-def access_for(plumbing: Plumbing, booking: Booking, person: str) -> Access | str:
-    """How a person (named as in the order's people) gets into an active booking; where that cannot be said, why not.
+def access_for(plumbing: Plumbing, booking: Booking, account_id: UUID) -> Access | str:
+    """How a person gets into an active booking; where that cannot be said, why not.
 
     Looks only, in a transaction of its own that is over before the cluster is asked. A cluster whose breaker is open is
     not asked at all.
@@ -268,13 +259,16 @@ def access_for(plumbing: Plumbing, booking: Booking, person: str) -> Access | st
         cluster = inventory.cluster_with_id(work, booking.cluster_id)
         silent = due.is_open(work, cluster.id, work.product_now())
         allocation = queries.allocation_of(work, booking.id)
+        user = cluster_users.name_on(work, cluster.id, account_id)
     if silent:
         return "The cluster does not answer at the moment. Units that were handed over stay yours."
     if allocation is None:
         return "The booking has nothing on the cluster."
+    if user is None:
+        return f"You have no user name on {cluster.name}: enter yours on your own page."
     try:
         backend = backend_of(plumbing, cluster)
-        return ask(backend, lambda: backend.access(Ref(allocation.name), person))
+        return ask(backend, lambda: backend.access(Ref(allocation.name), user))
     except BackendError as error:
         log.warning("no access", cluster=cluster.name, object=allocation.name, kind=error.kind, error=error.sentence)
         return error.sentence

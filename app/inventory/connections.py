@@ -17,7 +17,7 @@ from app.inventory import vault
 from app.inventory.facts import Cluster
 from app.inventory.queries import sealed_secret
 from app.kernel.clock import Clock
-from app.plumbing.db import Database
+from app.plumbing.db import Database, Work
 from app.plumbing.runtime import Plumbing
 
 T = TypeVar("T")
@@ -25,13 +25,15 @@ _GRACE_SECONDS = 5.0
 _made: WeakKeyDictionary[Database, dict[tuple[Any, ...], Backend]] = WeakKeyDictionary()
 
 
-def backend_of(plumbing: Plumbing, cluster: Cluster) -> Backend:
-    """The backend of a cluster, made once for each configuration.
+def backend_of(plumbing: Plumbing, cluster: Cluster, work: Work | None = None) -> Backend:
+    """The backend of a cluster, made once for each configuration. Its secrets are read in `work`, where one is open.
 
     Raises `BackendError` (`invalid`) when the configuration, the backend's name or the secrets cannot be used.
     """
-    with plumbing.database.work() as work:
-        sealed = sealed_secret(work, cluster.id)
+    if work is None:
+        with plumbing.database.work() as own:
+            return backend_of(plumbing, cluster, own)
+    sealed = sealed_secret(work, cluster.id)
     made = _made.setdefault(plumbing.database, {})
     key = (cluster.id, cluster.backend, repr(sorted(cluster.config.items())), sealed)
     if key not in made:

@@ -77,14 +77,14 @@ def installation(work: Work) -> str:
 
 # --- pools ------------------------------------------------------------------------------------------------------------
 
-_POOL = """SELECT p.id, p.cluster_id, c.name, p.name, p.kind, p.policy, p.gap_seconds, p.version, p.capacity_version,
+POOL = """SELECT p.id, p.cluster_id, c.name, p.name, p.kind, p.policy, p.gap_seconds, p.version, p.capacity_version,
                   c.writes, c.billed
              FROM pools p JOIN clusters c ON c.id = p.cluster_id"""
 
-POOLS = f"""{_POOL} WHERE (%(kind)s::text IS NULL OR p.kind = %(kind)s)
+POOLS = f"""{POOL} WHERE (%(kind)s::text IS NULL OR p.kind = %(kind)s)
   AND (%(cluster)s::text IS NULL OR c.name = %(cluster)s)
  ORDER BY p.id"""
-LOCK_POOLS = f"{_POOL} WHERE p.id = ANY(%s) ORDER BY p.id FOR NO KEY UPDATE OF p"
+LOCK_POOLS = f"{POOL} WHERE p.id = ANY(%s) ORDER BY p.id FOR NO KEY UPDATE OF p"
 RAISE_VERSION = "UPDATE pools SET version = version + 1 WHERE id = ANY(%s)"
 
 
@@ -100,7 +100,7 @@ def pools_of(rows: Iterable[Sequence[Any]]) -> tuple[Pool, ...]:
 
 def pools_with_ids(work: Work, ids: Iterable[int]) -> dict[int, Pool]:
     """Pools by id, as they are now."""
-    return {pool.id: pool for pool in map(_pool, work.pg.execute(f"{_POOL} WHERE p.id = ANY(%s)", [list(ids)]))}
+    return {pool.id: pool for pool in map(_pool, work.pg.execute(f"{POOL} WHERE p.id = ANY(%s)", [list(ids)]))}
 
 
 def lock_pools(work: Work, ids: Iterable[int]) -> dict[int, Pool]:
@@ -294,13 +294,13 @@ def kinds_offered(work: Work) -> tuple[KindOffered, ...]:
 
 def due_clusters(work: Work) -> list[int]:
     """Clusters whose next look is due by the product clock and that no worker is looking at, the longest due first."""
-    now = work.product_now()
-    rows = work.pg.execute(
-        """SELECT id FROM clusters WHERE (retry_at IS NULL OR retry_at <= %s)
-              AND (leased_until IS NULL OR leased_until <= %s) ORDER BY retry_at NULLS FIRST, id""",
-        [now, work.wall],
-    )
+    rows = work.pg.execute(CLUSTERS_TO_LOOK_AT, {"now": work.product_now(), "wall": work.wall})
     return [row[0] for row in rows]
+
+
+CLUSTERS_TO_LOOK_AT = """
+SELECT id FROM clusters WHERE (retry_at IS NULL OR retry_at <= %(now)s)
+   AND (leased_until IS NULL OR leased_until <= %(wall)s) ORDER BY retry_at NULLS FIRST, id"""
 
 
 def next_look(work: Work) -> Any:

@@ -51,19 +51,19 @@ def meter(work: Work, booking_id: UUID, now: datetime) -> Written:
 
     A piece that was written already is left alone; one that says something else than the ledger becomes a conflict.
     """
-    booking = bookings.lock_booking(work, booking_id)
-    if booking is None:
+    found = bookings.lock_metered(work, booking_id)
+    if found is None:
         raise NotFound("booking", "There is no such booking.")
+    booking, held, cuts = found
     window = rules.charge_window(booking.provided_at, booking.ends_at, booking.released_at)
-    pieces = _pieces(work, booking, window) if window else ()
+    pieces = rules.reserved(window, ZoneInfo(booking.zone), cuts) if window else ()
     over = rules.ended(pieces, now, booking.metered_until)
-    written = Written()
-    if over:
-        held = bookings.holds_of(work, booking_id)
-        written = record_intervals(work, [_interval(booking, held, piece) for piece in over], now, _evidence(booking))
+    with work.pg.pipeline():  # what needs no answer goes along with what does
+        queries.meter_next(work, booking_id, rules.next_end(pieces, now))
+        if not over:
+            return Written()
         queries.set_cursor(work, booking_id, over[-1].end)
-    queries.meter_next(work, booking_id, rules.next_end(pieces, now))
-    return written
+        return record_intervals(work, [_interval(booking, held, piece) for piece in over], now, _evidence(booking))
 
 
 def record_intervals(work: Work, intervals: Sequence[Interval], now: datetime, evidence: dict[str, Any]) -> Written:
@@ -83,11 +83,6 @@ def record_intervals(work: Work, intervals: Sequence[Interval], now: datetime, e
             log.warning("a report contradicts what is metered", booking=str(interval.booking_id))
             conflicting.append(interval.id)
     return Written(tuple(i.id for i in intervals if i.id in new), tuple(repeated), tuple(conflicting))
-
-
-def _pieces(work: Work, booking: Booking, window: Window) -> tuple[Window, ...]:
-    cuts = [s.window.start for s in bookings.segments_of(work, booking.id)]
-    return rules.reserved(window, ZoneInfo(booking.zone), cuts)
 
 
 def _interval(booking: Booking, held: Iterable[Held], piece: Window) -> Interval:

@@ -56,33 +56,35 @@ class UsageLine:
 # --- what is due ------------------------------------------------------------------------------------------------------
 
 
-def due_meterings(work: Work, now: datetime, limit: int = 100) -> list[tuple[UUID, UUID]]:
+DUE_METERINGS = """
+SELECT tenant_id, booking_id FROM metering WHERE next_at <= %(now)s ORDER BY next_at, booking_id LIMIT 100"""
+DUE_COLLECTIONS = """
+SELECT tenant_id, booking_id FROM metering
+ WHERE collect_at <= %(now)s::timestamptz - %(waited)s::interval
+   AND (leased_until IS NULL OR leased_until <= %(wall)s) ORDER BY collect_at, booking_id LIMIT %(most)s"""
+MOST_COLLECTED = 50
+"""How many collections are handed out at a time."""
+
+
+def due_meterings(work: Work, now: datetime) -> list[tuple[UUID, UUID]]:
     """(tenant, booking) whose reserved time has to be looked at, most urgent first. Nothing is claimed: metering twice
     is metering once."""
-    return work.pg.execute(
-        "SELECT tenant_id, booking_id FROM metering WHERE next_at <= %s ORDER BY next_at, booking_id LIMIT %s",
-        [now, limit],
-    ).fetchall()
+    return work.pg.execute(DUE_METERINGS, {"now": now}).fetchall()
 
 
 def due_collections(
-    work: Work, now: datetime, limit: int = 50, *, waited: timedelta = timedelta(0)
+    work: Work, now: datetime, limit: int = MOST_COLLECTED, *, waited: timedelta = timedelta(0)
 ) -> list[tuple[UUID, UUID]]:
     """(tenant, booking) whose measurements are due at the cluster and which nobody is collecting, most urgent first.
 
     `waited`: only those that have been due for so long (for histories that are stepped through quickly).
     """
-    return work.pg.execute(
-        """SELECT tenant_id, booking_id FROM metering
-            WHERE collect_at <= %s AND (leased_until IS NULL OR leased_until <= %s)
-            ORDER BY collect_at, booking_id LIMIT %s""",
-        [now - waited, work.wall, limit],
-    ).fetchall()
+    values = {"now": now, "wall": work.wall, "waited": waited, "most": limit}
+    return work.pg.execute(DUE_COLLECTIONS, values).fetchall()
 
 
-def next_instant(work: Work) -> datetime | None:
-    """When reserved time has to be looked at next, for a clock that is stepped. Measurements can wait: not counted."""
-    return work.pg.execute("SELECT min(next_at) FROM metering").fetchone()[0]
+NEXT_INSTANT = "SELECT min(next_at) FROM metering"
+"""When reserved time has to be looked at next, for a clock that is stepped. Measurements can wait: not counted."""
 
 
 def meter_next(work: Work, booking_id: UUID, next_at: datetime | None) -> None:
