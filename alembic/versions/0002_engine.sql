@@ -33,6 +33,9 @@ ALTER TABLE bookings
 CREATE UNIQUE INDEX one_booking_an_occurrence ON bookings (tenant_id, series_id, occurs_at)
   WHERE series_id IS NOT NULL AND state NOT IN ('CANCELLED','REJECTED','LAPSED');
 CREATE INDEX bookings_of_class ON bookings (tenant_id, class_id) WHERE class_id IS NOT NULL;
+ALTER TABLE booking_prices ADD COLUMN units int CHECK (units > 0);  -- so many in this piece; null: the booking's units
+ALTER TABLE holds ADD COLUMN left_at timestamptz;            -- no longer the booking's from here on; blocked until seen empty
+GRANT UPDATE (left_at) ON holds TO berth_app;
 
 -- ---------- requests and waiters ----------
 ALTER TABLE requests
@@ -78,5 +81,5 @@ END $$;
 GRANT SELECT ON policy_overrides, series, classes, maintenances, maintenance_nodes, power_budgets, mail TO berth_app, berth_reader;
 GRANT INSERT, UPDATE ON policy_overrides, series, classes, maintenances, maintenance_nodes, power_budgets, mail TO berth_app;
 GRANT DELETE ON policy_overrides, maintenance_nodes, power_budgets, mail TO berth_app;
-GRANT UPDATE (starts_at, ends_at, per_hour, price_id) ON booking_prices TO berth_app;  -- a booking that moves or shrinks
+GRANT UPDATE (starts_at, ends_at, per_hour, price_id, units) ON booking_prices TO berth_app;  -- a booking that moves or shrinks
 GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO berth_app;

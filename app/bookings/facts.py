@@ -92,7 +92,10 @@ class Booking:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A hold of a booking: positions of units on one node. `during` ends with the cleaning gap."""
+    """A hold of a booking: positions of units on one node. `during` ends with the cleaning gap.
+
+    `left_at`: from when these units are no longer the booking's; they stay blocked until they are seen empty.
+    """
 
     id: UUID
     node_id: int
@@ -105,6 +108,7 @@ class Held:
     end: datetime
     live: bool
     pinned: bool
+    left_at: datetime | None = None
 
     @property
     def gpus(self) -> tuple[int, ...]:
@@ -138,11 +142,12 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class PriceSegment:
-    """A piece of the frozen price schedule."""
+    """A piece of the frozen price schedule. `units`: how many it is for; None: as many as the booking has."""
 
     window: Window
     price_id: int
     per_hour: Decimal
+    units: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

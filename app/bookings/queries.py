@@ -358,8 +358,10 @@ def holds_of(work: Work, booking_id: UUID, *, lock: bool = False) -> tuple[Held,
 
 _HELD = """
 SELECT h.id, h.node_id, n.name, n.first_gpu, n.rack, n.leaf,
-       ARRAY(SELECT ARRAY[lower(r), upper(r)] FROM unnest(h.units) r), lower(h.during), upper(h.during), h.live, h.pinned
-  FROM holds h JOIN nodes n ON n.id = h.node_id WHERE h.booking_id = {} ORDER BY n.name, h.id"""
+       ARRAY(SELECT ARRAY[lower(r), upper(r)] FROM unnest(h.units) r), lower(h.during), upper(h.during), h.live, h.pinned,
+       h.left_at
+  FROM holds h JOIN nodes n ON n.id = h.node_id WHERE h.booking_id = {} AND h.left_at IS NULL ORDER BY n.name, h.id"""
+_HELD_EVER = _HELD.replace(" AND h.left_at IS NULL", "")
 
 
 def _held(rows: Iterable[tuple]) -> tuple[Held, ...]:
@@ -400,11 +402,12 @@ def segments_of(work: Work, booking_id: UUID) -> tuple[PriceSegment, ...]:
     return _segments(work.pg.execute(_SEGMENTS, [booking_id]).fetchall())
 
 
-_SEGMENTS = "SELECT starts_at, ends_at, price_id, per_hour FROM booking_prices WHERE booking_id = %s ORDER BY starts_at"
+_SEGMENTS = """
+SELECT starts_at, ends_at, price_id, per_hour, units FROM booking_prices WHERE booking_id = %s ORDER BY starts_at"""
 
 
 def _segments(rows: Iterable[tuple]) -> tuple[PriceSegment, ...]:
-    return tuple(PriceSegment(Window(s, e), i, h) for s, e, i, h in rows)
+    return tuple(PriceSegment(Window(s, e), *rest) for s, e, *rest in rows)
 
 
 def charged(work: Work, booking_ids: Iterable[UUID]) -> dict[UUID, Decimal]:
@@ -495,16 +498,18 @@ def lock_served(work: Work, allocation_id: UUID, ours: tuple[str, Any], pool: st
     return Served(booking, holds, allocation, view, bool(kept), work.product_now_of(clock), pools)
 
 
-def lock_metered(work: Work, booking_id: UUID) -> tuple[Booking, tuple[Held, ...], list[datetime]] | None:
-    """Lock a booking and read it with its holds and the instants from which its prices count, in one round trip."""
+def lock_metered(
+    work: Work, booking_id: UUID
+) -> tuple[Booking, tuple[Held, ...], tuple[PriceSegment, ...]] | None:
+    """Lock a booking and read it with all that it ever held and its price schedule, in one round trip."""
     of = [booking_id]
     _, bookings, held, segments = work.together(
         ("SELECT FROM bookings WHERE id = %s FOR NO KEY UPDATE", of),
         (f"{_BOOKING} WHERE b.id = %s", of),
-        (_HELD.format("%s"), of),
+        (_HELD_EVER.format("%s"), of),
         (_SEGMENTS, of),
     )
-    return (Booking(*bookings[0]), _held(held), [row[0] for row in segments]) if bookings else None
+    return (Booking(*bookings[0]), _held(held), _segments(segments)) if bookings else None
 
 
 _SERVED = "(SELECT booking_id FROM holds WHERE allocation_id = %s AND booking_id IS NOT NULL LIMIT 1)"
@@ -682,7 +687,7 @@ def free_holds(work: Work, booking_id: UUID, at: datetime) -> None:
 def grow_holds(work: Work, booking_id: UUID, blocked_until: datetime) -> None:
     """Occupy the same units for longer. The pool is locked by the caller; a taken unit raises ExclusionViolation."""
     work.pg.execute(
-        "UPDATE holds SET during = tstzrange(lower(during), %s) WHERE booking_id = %s AND live",
+        "UPDATE holds SET during = tstzrange(lower(during), %s) WHERE booking_id = %s AND live AND left_at IS NULL",
         [blocked_until, booking_id],
     )
 

@@ -187,6 +187,7 @@ class BookingPriceRow(SQLModel, table=True):
     ends_at: datetime = _instant()
     price_id: int = Field(foreign_key="prices.id")
     per_hour: Decimal = Field(sa_column=Column(Numeric, nullable=False))
+    units: int | None = None
 
 
 class IdempotencyRow(SQLModel, table=True):
@@ -258,6 +259,7 @@ class HoldRow(SQLModel, table=True):
     during: Any = Field(sa_column=Column(TSTZRANGE, nullable=False))
     live: bool
     pinned: bool
+    left_at: datetime | None = _instant(nullable=True)
 
 
 class WaitingRow(SQLModel, table=True):

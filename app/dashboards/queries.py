@@ -159,7 +159,8 @@ def around(work: Work, bookings: Sequence[UUID]) -> dict[UUID, Around]:
         row[0]: (tuple(row[1]), not row[2])
         for row in work.pg.execute(
             """SELECT h.booking_id, array_agg(DISTINCT n.name ORDER BY n.name), bool_and(h.pinned)
-                 FROM holds h JOIN nodes n ON n.id = h.node_id WHERE h.booking_id = ANY(%s) GROUP BY h.booking_id""",
+                 FROM holds h JOIN nodes n ON n.id = h.node_id WHERE h.booking_id = ANY(%s) AND h.left_at IS NULL
+                GROUP BY h.booking_id""",
             [ids],
         )
     }

@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 
 from app.backends.contract import Sample, Usage, WorkloadSeen
 from app.bookings import queries as bookings
-from app.bookings.facts import Booking, Held
+from app.bookings.facts import Booking, Held, PriceSegment
 from app.kernel.errors import NotFound
 from app.kernel.money import quantity
 from app.kernel.window import Window
@@ -54,7 +54,8 @@ def meter(work: Work, booking_id: UUID, now: datetime) -> Written:
     found = bookings.lock_metered(work, booking_id)
     if found is None:
         raise NotFound("booking", "There is no such booking.")
-    booking, held, cuts = found
+    booking, held, segments = found
+    cuts = [s.window.start for s in segments]
     window = rules.charge_window(booking.provided_at, booking.ends_at, booking.released_at)
     pieces = rules.reserved(window, ZoneInfo(booking.zone), cuts) if window else ()
     over = rules.ended(pieces, now, booking.metered_until)
@@ -63,7 +64,9 @@ def meter(work: Work, booking_id: UUID, now: datetime) -> Written:
         if not over:
             return Written()
         queries.set_cursor(work, booking_id, over[-1].end)
-        return record_intervals(work, [_interval(booking, held, piece) for piece in over], now, _evidence(booking))
+        return record_intervals(
+            work, [_interval(booking, held, segments, piece) for piece in over], now, _evidence(booking)
+        )
 
 
 def record_intervals(work: Work, intervals: Sequence[Interval], now: datetime, evidence: dict[str, Any]) -> Written:
@@ -85,15 +88,22 @@ def record_intervals(work: Work, intervals: Sequence[Interval], now: datetime, e
     return Written(tuple(i.id for i in intervals if i.id in new), tuple(repeated), tuple(conflicting))
 
 
-def _interval(booking: Booking, held: Iterable[Held], piece: Window) -> Interval:
-    """One piece over all units that the booking held then. Holds that are over count where no live one does."""
-    then = [h for h in held if h.start < piece.end and h.end > piece.start]
-    counted = [h for h in then if h.live] or then
+def _interval(booking: Booking, held: Iterable[Held], segments: Sequence[PriceSegment], piece: Window) -> Interval:
+    """One piece over all units that the booking held then. Holds that are over count where no live one does; those that
+    it left count until then."""
+    then = [h for h in held if h.start < piece.end and (h.left_at or h.end) > piece.start]
+    stayed = [h for h in then if h.left_at is None]
+    counted = ([h for h in stayed if h.live] or stayed) + [h for h in then if h.left_at is not None]
     if not counted:
         raise RuntimeError(f"{booking.label} was provided, but no hold says which units it had at {piece.start}")
     units = bookings.multirange([r for h in counted for r in h.ranges])
-    amount = quantity(booking.units, piece.seconds, booking.share840)
+    amount = quantity(_units_at(booking, segments, piece.start), piece.seconds, booking.share840)
     return Interval(rules.interval_id(booking.id, units, piece), booking.id, units, piece, amount)
+
+
+def _units_at(booking: Booking, segments: Sequence[PriceSegment], at: datetime) -> int:
+    """How many units the booking had at an instant: it may have given some back since."""
+    return next((s.units for s in segments if s.units is not None and s.window.contains(at)), booking.units)
 
 
 def _evidence(booking: Booking) -> dict[str, Any]:
@@ -132,10 +142,13 @@ def take_samples(work: Work, booking_id: UUID, window: Window, answer: Usage) ->
 def _split_hours(work: Work, booking: Booking, charged: Window, done: Window, gpus: Sequence[BookedGpu]) -> None:
     """Work out anew every hour that `done` touches, up to its end. Measurements are complete until then."""
     weights = {(g.node_id, g.gpu): g.weight for g in gpus}
+    segments = bookings.segments_of(work, booking.id)
+    shrunk = [s.window.end for s in segments if s.units is not None]
     stretches = [
-        Window(hour.start, min(hour.end, done.end))
+        Window(part.start, min(part.end, done.end))
         for hour in rules.hours_of(charged, ZoneInfo(booking.zone))
-        if hour.start < done.end and hour.end > done.start
+        for part in hour.cut(shrunk)
+        if part.start < done.end and part.end > done.start
     ]
     lines = queries.samples_of(work, booking.id, Window(stretches[0].start, done.end))
     starts = [stretch.start for stretch in stretches]
@@ -147,7 +160,7 @@ def _split_hours(work: Work, booking: Booking, charged: Window, done: Window, gp
             of_stretch.append(line)
     out = []
     for stretch, near in zip(stretches, inside, strict=True):
-        amount = quantity(booking.units, stretch.seconds, booking.share840)
+        amount = quantity(_units_at(booking, segments, stretch.start), stretch.seconds, booking.share840)
         parts = rules.split(queries.readings(near), stretch, weights, amount)
         out.append(UsageLine(stretch, parts, _energy(near, stretch)))
     queries.put_usage(work, booking.id, out)
