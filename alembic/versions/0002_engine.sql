@@ -44,7 +44,8 @@ ALTER TABLE requests
   ADD COLUMN asked_at timestamptz, ADD COLUMN account_id uuid REFERENCES accounts, ADD COLUMN asked_by text NOT NULL DEFAULT '',
   ADD COLUMN answered_at timestamptz, ADD COLUMN answered_by text, ADD COLUMN why text NOT NULL DEFAULT '',
   ADD CHECK ((waits_for = 'approval') = (approver IS NOT NULL));
-CREATE UNIQUE INDEX one_open_request ON requests (booking_id) WHERE outcome IS NULL;
+CREATE UNIQUE INDEX one_open_request ON requests (booking_id) WHERE outcome IS NULL AND waits_for <> 'waiter';
+CREATE INDEX requests_of_booking ON requests (booking_id);
 CREATE INDEX requests_open ON requests (tenant_id, expires_at) WHERE outcome IS NULL;
 ALTER TABLE waiting ADD COLUMN auto boolean NOT NULL DEFAULT false;            -- book at once instead of offering
 

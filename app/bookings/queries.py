@@ -190,13 +190,14 @@ def insert_booking(
     now: datetime,
     why: str,
     more: Sequence[tuple[str, Any]] = (),
+    event: Event = Event.BOOK,
 ) -> Booking:
     """Write booking, allocation, holds, price schedule, history and due row in one statement, and in the same round trip
-    `more` that needs no answer. Returns the booking as `find_booking` would.
+    `more` that needs no answer. Returns the booking as `find_booking` would. `event` ASK: it needs approval first.
 
     The exclusion constraint is judged here: a unit that is taken raises ExclusionViolation, and the transaction is over.
     """
-    state = move(None, Event.BOOK)
+    state = move(None, event)
     values = {
         "tenant": new.project.tenant_id,
         "id": new.id,
@@ -223,6 +224,7 @@ def insert_booking(
         "now": now,
         "workload": None if new.workload is None else Jsonb(new.workload),
         "state": state,
+        "event": event,
         "why": why,
         "allocation": new.allocation_id,
         "short": short(new.allocation_id),
@@ -269,7 +271,7 @@ h AS (
     FROM unnest(%(hold_ids)s::uuid[], %(hold_nodes)s::int[], %(hold_units)s::text[]) AS v(i, n, u)),
 w AS (
   INSERT INTO history (tenant_id, booking_id, at, account_id, actor, event, before, after, why)
-  VALUES (%(tenant)s, %(id)s, %(now)s, %(account)s, %(actor)s, 'book', NULL, %(state)s, %(why)s)),
+  VALUES (%(tenant)s, %(id)s, %(now)s, %(account)s, %(actor)s, %(event)s, NULL, %(state)s, %(why)s)),
 d AS (
   INSERT INTO due (subject, tenant_id, cluster_id, next_at)
   VALUES (%(allocation)s, %(tenant)s, %(cluster)s, %(due)s))

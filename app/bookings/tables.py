@@ -210,7 +210,13 @@ class RequestRow(SQLModel, table=True):
     __table_args__ = (
         UniqueConstraint("tenant_id", "id"),
         _of_booking(),
-        Index("one_open_request", "booking_id", unique=True, postgresql_where=text("outcome IS NULL")),
+        Index(
+            "one_open_request",
+            "booking_id",
+            unique=True,
+            postgresql_where=text("outcome IS NULL AND waits_for <> 'waiter'"),
+        ),
+        Index("requests_of_booking", "booking_id"),
         Index("requests_open", "tenant_id", "expires_at", postgresql_where=text("outcome IS NULL")),
     )
 
