@@ -11,7 +11,7 @@ from uuid import UUID
 
 from psycopg.errors import ExclusionViolation
 
-from app.bookings import alternatives, offers, queries, rules
+from app.bookings import alternatives, offers, policies, queries, rules, wanted
 from app.bookings.capacity import Busy
 from app.bookings.edits import RECONCILE, Key, done_before
 from app.bookings.facts import Booking
@@ -42,7 +42,7 @@ def quote(work: Work, actor: Actor, ask: Ask) -> Quote:
 
     Raises Refused with every reason and up to three alternatives.
     """
-    desk = offers.open_desk(work, actor, ask.project, ask.kind)
+    desk = offers.open_desk(work, actor, ask.project, ask.exactly)
     try:
         return _quote(desk, ask)
     except Refused as refused:
@@ -96,7 +96,7 @@ def _book_once(
     done = done_before(work, actor, key, "book", booking_id)
     if done is not None:
         return done
-    desk = offers.open_desk(work, actor, ask.project, ask.kind)
+    desk = offers.open_desk(work, actor, ask.project, ask.exactly)
     pools = offers.pools_asked(desk, ask)
     failed: list[Reason] = []
     for found in offers.find_offers(desk, ask, tuple(p for p in pools if p.id not in skip)):
@@ -121,7 +121,7 @@ def _confirm(desk: Desk, queue: Queue, ask: Ask, offer: Offer, booking_id: UUID)
                 "quote_changed", "The quote has changed since it was shown. Look at the new one and confirm it."
             )
     asked = pieces(offer.segments, desk.zone, ask.shape.total)
-    reasons, _ = offers.quota_of(locked, scopes, asked, offer.window, now)
+    reasons, _ = offers.limits_of(locked, pool, actor.account_id, scopes, asked, offer.window)
     if reasons:
         raise _Lost(pool.id, reasons)
     policy = pool.policy
@@ -171,17 +171,19 @@ def _lock(desk: Desk, offer: Offer) -> tuple[Desk, tuple[Scope, ...], Pool, Busy
     kind, positions = offer.pool.kind, offers.positions_of(offer)
     until = offer.window.end + offer.pool.policy.gap + _WAITED
     limits = quotas.scope_values(project.tenant_id, project.id, actor.account_id, [kind])
-    _, scopes, pools, clock, taken, prices = work.together(
+    _, scopes, pools, words, clock, taken, prices = work.together(
         (quotas.SHARE_LIMITS, limits),
         (quotas.LOCK_SCOPES, limits),
         (inventory.LOCK_POOLS, [[offer.pool.id]]),
+        (policies.OVERRIDES, [None, project.id]),
         (PRODUCT_NOW, None),
         (queries.TAKEN, [positions, offer.window.start, until]),
         (pricing.TENANT_PRICES, [kind, kind]),
     )
     locked = Desk(work, actor, project, work.product_now_of(clock))
     locked.know_prices(kind, prices)
-    return locked, tuple(Scope(*row) for row in scopes), inventory.pools_of(pools)[0], Busy.of_rows(taken)
+    (pool,) = policies.laid_over(inventory.pools_of(pools), words)
+    return locked, tuple(Scope(*row) for row in scopes), pool, Busy.of_rows(taken)
 
 
 def _again(desk: Desk, ask: Ask, offer: Offer, pool: Pool, taken: Busy) -> Offer:
@@ -191,7 +193,7 @@ def _again(desk: Desk, ask: Ask, offer: Offer, pool: Pool, taken: Busy) -> Offer
     """
     work, now = desk.work, desk.now
     window = offer.window
-    if ask.start is None and window.start < now:
+    if ask.start is None and window.start < now:  # and when that passes `latest`, it is refused below
         window = Window(now, now + ask.length)
     capacity = inventory.capacity_of(work, [pool])[pool.id]
     blocked = Window(window.start, window.end + pool.policy.gap)
@@ -203,8 +205,8 @@ def _again(desk: Desk, ask: Ask, offer: Offer, pool: Pool, taken: Busy) -> Offer
         found = place(offers.with_holds(work, capacity, blocked), ask.shape, window, gap)
         if isinstance(found, NoPlace) and ask.start is None:
             ready = offers.prepared(work, capacity, now)
-            until = now + pool.policy.horizon
-            start = offers.soonest(ready, ask.shape, ask.length, now + pool.policy.lead, until, gap)
+            first, until = wanted.bounds(ask, pool.policy, now)
+            start = offers.soonest(ready, ask.shape, ask.length, first, until, gap)
             if start is None:
                 raise _Lost(pool.id, (rules.no_start(ask.shape, pool.kind, pool.cluster, until),))
             window = Window(start, start + ask.length)
@@ -213,26 +215,31 @@ def _again(desk: Desk, ask: Ask, offer: Offer, pool: Pool, taken: Busy) -> Offer
             raise _Lost(pool.id, (rules.no_place(found, pool.kind, pool.cluster),))
         placement = found
     segments = desk.segments(pool.kind, window)
-    reasons = rules.check_horizon(window.end, pool.policy, now)
+    reasons = rules.check_open(pool.policy, pool.kind, pool.cluster) + rules.check_horizon(window.end, pool.policy, now)
     if ask.start is not None:
         reasons += rules.check_start(ask.start, pool.policy, now)
     reasons += rules.check_length(ask.length, pool.policy)
+    if ask.latest is not None and window.end > ask.latest:
+        reasons.append(rules.no_start(ask.shape, pool.kind, pool.cluster, ask.latest))
     if segments is None:
         reasons.append(rules.no_price(pool.kind, desk.project.price_group))
     if reasons or segments is None:
         raise _Lost(pool.id, tuple(reasons))
     price = cost(segments, ask.shape.total, desk.project.currency)
-    return Offer(pool, window, placement, segments, price, starts_now=ask.start is None and window.start == now)
+    needed = offers.approval_of(desk, pool, window, price, ask.shape.total)
+    starts_now = ask.start is None and window.start == now
+    return Offer(pool, window, placement, segments, price, starts_now=starts_now, approval=needed)
 
 
 def _limits(desk: Desk, ask: Ask, offer: Offer) -> tuple[tuple[Reason, ...], tuple[QuotaEffect, ...]]:
     asked = pieces(offer.segments, desk.zone, ask.shape.total)
-    return offers.quota_of(desk, desk.scopes(offer.pool.kind), asked, offer.window, desk.now)
+    scopes, account = desk.scopes(offer.pool.kind), desk.actor.account_id
+    return offers.limits_of(desk, offer.pool, account, scopes, asked, offer.window)
 
 
 def _limits_anyway(desk: Desk, ask: Ask, pool: Pool) -> tuple[Reason, ...]:
     """What the limits would say although the pool cannot serve it: all reasons at once."""
-    start = max(ask.start, desk.now) if ask.start is not None else desk.now
+    start = max(ask.start or ask.earliest or desk.now, desk.now)
     if ask.length <= timedelta(0) or ask.length > 2 * pool.policy.horizon:
         return ()
     window = Window(start, start + ask.length)
@@ -240,7 +247,7 @@ def _limits_anyway(desk: Desk, ask: Ask, pool: Pool) -> tuple[Reason, ...]:
     if segments is None:
         return ()
     asked = pieces(segments, desk.zone, ask.shape.total)
-    return offers.quota_of(desk, desk.scopes(pool.kind), asked, window, desk.now)[0]
+    return offers.limits_of(desk, pool, desk.actor.account_id, desk.scopes(pool.kind), asked, window)[0]
 
 
 def _taken_meanwhile(kind: str, cluster: str) -> Reason:

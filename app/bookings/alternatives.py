@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 
-from app.bookings import offers, rules
+from app.bookings import offers, rules, wanted
 from app.bookings.capacity import Shape
 from app.bookings.earliest import Grid, longest
 from app.bookings.offers import Desk, Offer
@@ -60,31 +60,43 @@ def _candidates(desk: Desk, ask: Ask) -> Iterator[tuple[str, Ask]]:
     every = tuple(p for p in desk.pools() if p.writes)
     if not every:
         return
-    wanted = [p for p in every if ask.kind in (None, p.kind) and ask.cluster in (None, p.cluster)] or list(every)
-    mended, change = _mended(desk, ask, wanted[0])
+    near = [p for p in every if ask.exactly in (None, p.kind) and ask.cluster in (None, p.cluster)] or list(every)
+    mended, change = _mended(desk, ask, near[0])
     if change:
         yield change, mended
-    yield "time", replace(mended, start=None)
-    yield from (("time", later) for later in _later(desk, mended, wanted))
+    yield "time", replace(mended, start=None, earliest=None, latest=None)
+    yield from (("time", later) for later in _later(desk, mended, near))
     if mended.start is not None:
-        yield from (("length", shorter) for shorter in _shorter(desk, mended, wanted))
-    yield from (("length", shorter) for shorter in _halved(mended, wanted))
-    yield from (("shape", replace(mended, shape=shape)) for shape in _shapes(mended.shape, wanted))
+        yield from (("length", shorter) for shorter in _shorter(desk, mended, near))
+    yield from (("length", shorter) for shorter in _halved(mended, near))
+    yield from (("shape", replace(mended, shape=shape)) for shape in _shapes(mended.shape, near))
     kinds = sorted({p.kind for p in every if p.kind != ask.kind}) if ask.kind is not None else []
     priced = sorted(kinds, key=lambda kind: _price(desk, mended, kind))
-    yield from (("kind", replace(mended, kind=kind, cluster=None)) for kind in priced)
+    yield from (("kind", _of_kind(mended, kind)) for kind in priced)
     if ask.cluster is not None:
         yield "cluster", replace(mended, cluster=None)
-    yield from (("units", replace(mended, shape=shape)) for shape in _as_many_as_fit(desk, mended, wanted))
+    yield from (("units", replace(mended, shape=shape)) for shape in _as_many_as_fit(desk, mended, near))
     yield from (("units", replace(mended, shape=shape)) for shape in _fewer(mended.shape))
-    yield from (("kind", replace(mended, kind=kind, cluster=None, start=None)) for kind in priced)
+    yield from (("kind", replace(_of_kind(mended, kind), start=None, earliest=None, latest=None)) for kind in priced)
+    if ask.kind is None and (ask.kinds or ask.memory_gb):
+        yield "kind", replace(mended, kinds=(), memory_gb=None)
+
+
+def _of_kind(ask: Ask, kind: str) -> Ask:
+    """The request for just this kind, wherever it is."""
+    return replace(ask, kind=kind, kinds=(), memory_gb=None, or_better=False, cluster=None)
+
+
+def _at(ask: Ask, start: datetime) -> Ask:
+    """The request for exactly this start."""
+    return replace(ask, start=start, earliest=None, latest=None)
 
 
 def _pinned(ask: Ask, offer: Offer) -> Ask:
     """A start that lies ahead is named, where the grid allows it: what is clicked later is then what was shown."""
     ahead = ask.start is None and not offer.starts_now
     on_grid = not int(offer.window.start.timestamp()) % int(offer.pool.policy.grid.total_seconds())
-    return replace(ask, start=offer.window.start) if ahead and on_grid else ask
+    return _at(ask, offer.window.start) if ahead and on_grid else ask
 
 
 def _with_fewer(desk: Desk, ask: Ask, fewer: Ask) -> Iterator[tuple[str, Ask]]:
@@ -92,8 +104,8 @@ def _with_fewer(desk: Desk, ask: Ask, fewer: Ask) -> Iterator[tuple[str, Ask]]:
     every = [p for p in desk.pools() if p.writes]
     kinds = sorted({p.kind for p in every if p.kind != ask.kind}) if ask.kind is not None else []
     for kind in sorted(kinds, key=lambda kind: _price(desk, fewer, kind)):
-        yield "units_and_kind", replace(fewer, kind=kind, cluster=None)
-    pools = [p for p in every if ask.kind in (None, p.kind) and ask.cluster in (None, p.cluster)]
+        yield "units_and_kind", _of_kind(fewer, kind)
+    pools = [p for p in every if ask.exactly in (None, p.kind) and ask.cluster in (None, p.cluster)]
     yield from (("units_and_time", later) for later in _later(desk, fewer, pools))
     yield from (("units_and_length", shorter) for shorter in _halved(fewer, pools))
 
@@ -120,7 +132,10 @@ def _mended(desk: Desk, ask: Ask, pool: Pool) -> tuple[Ask, str]:
         snapped = rules.snap_instant(max(start, desk.now + policy.lead), policy.grid)
         start = None if snapped + length > desk.now + policy.horizon else snapped
         change = change or "time"
-    return replace(ask, start=start, length=length), change
+    ask = replace(ask, start=start, length=length)
+    if wanted.check_between(ask, policy, desk.now):
+        ask, change = replace(ask, latest=None), change or "time"
+    return ask, change
 
 
 def _later(desk: Desk, ask: Ask, pools: list[Pool]) -> Iterator[Ask]:
@@ -128,7 +143,8 @@ def _later(desk: Desk, ask: Ask, pools: list[Pool]) -> Iterator[Ask]:
     for pool in pools[:4]:
         capacity = inventory.capacity_of(desk.work, [pool])[pool.id]
         grid = Grid(int(pool.policy.grid.total_seconds()), offers.EPOCH)
-        after = rules.snap_instant(max(ask.start or desk.now, desk.now + pool.policy.lead), pool.policy.grid)
+        first = ask.start or ask.earliest or desk.now
+        after = rules.snap_instant(max(first, desk.now + pool.policy.lead), pool.policy.grid)
         start = offers.soonest(
             desk.ready(capacity),
             ask.shape,
@@ -139,7 +155,8 @@ def _later(desk: Desk, ask: Ask, pools: list[Pool]) -> Iterator[Ask]:
             grid,
         )
         if start is not None and start != ask.start:
-            yield replace(ask, start=start, kind=pool.kind if ask.kind else None)
+            later = _at(ask, start)
+            yield later if ask.kind is None else replace(later, kind=pool.kind, or_better=False)
 
 
 def _shorter(desk: Desk, ask: Ask, pools: list[Pool]) -> Iterator[Ask]:
@@ -181,7 +198,7 @@ def _shapes(shape: Shape, pools: list[Pool]) -> Iterator[Shape]:
 def _as_many_as_fit(desk: Desk, ask: Ask, pools: list[Pool]) -> Iterator[Shape]:
     """The most of the shape that is free for the time asked, or from now."""
     for pool in pools[:4]:
-        start = ask.start or desk.now
+        start = ask.start or max(ask.earliest or desk.now, desk.now)
         window = Window(start, start + ask.length)
         capacity = inventory.capacity_of(desk.work, [pool])[pool.id]
         gap = int(pool.policy.gap.total_seconds())
@@ -235,7 +252,8 @@ def _possible(desk: Desk, ask: Ask) -> Offer | None:
         if not isinstance(found, Offer):
             continue
         asked = pieces(found.segments, desk.zone, ask.shape.total)
-        reasons, _ = offers.quota_of(desk, desk.scopes(found.pool.kind), asked, found.window, desk.now)
+        scopes, account = desk.scopes(found.pool.kind), desk.actor.account_id
+        reasons, _ = offers.limits_of(desk, found.pool, account, scopes, asked, found.window)
         if not reasons:
             return found
     return None

@@ -11,14 +11,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from fractions import Fraction
+from uuid import UUID
 from weakref import WeakKeyDictionary
 from zoneinfo import ZoneInfo
 
-from app.bookings import queries, rules
+from app.bookings import policies, queries, rules, rules_load, wanted
 from app.bookings.capacity import Busy, NodeUnits, PoolSnapshot, Shape, epoch
 from app.bookings.earliest import Grid, Prepared, earliest, prepare
 from app.bookings.facts import PriceSegment, Project
 from app.bookings.placement import NoPlace, Placement, place
+from app.bookings.rules_load import Approval
 from app.bookings.schemas import Ask
 from app.inventory import queries as inventory
 from app.inventory.facts import Pool, PoolCapacity
@@ -44,7 +47,7 @@ _PREPARED: WeakKeyDictionary[PoolCapacity, tuple[bytes, Prepared]] = WeakKeyDict
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One pool that could serve the request: when, where, for how much."""
+    """One pool that could serve the request: when, where, for how much, and whether somebody has to approve it."""
 
     pool: Pool
     window: Window
@@ -52,6 +55,7 @@ class Offer:
     segments: tuple[Segment, ...]
     cost: Cost
     starts_now: bool
+    approval: Approval | None = None
 
     @property
     def prices(self) -> tuple[PriceSegment, ...]:
@@ -117,9 +121,10 @@ class Desk:
         return self._scopes[kind]
 
     def pools(self) -> tuple[Pool, ...]:
-        """Every pool, in order of their ids."""
+        """Every pool, in order of their ids, each with the policy that counts for the project."""
         if self._pools is None:
-            self._pools = inventory.pools_for(self.work, None, None)
+            words = self.work.pg.execute(policies.OVERRIDES, [None, self.project.id]).fetchall()
+            self._pools = policies.laid_over(inventory.pools_for(self.work, None, None), words)
         return self._pools
 
     def ready(self, capacity: PoolCapacity) -> Prepared:
@@ -145,10 +150,12 @@ def open_desk(work: Work, actor: Actor, project: str, kind: str | None = None) -
     """
     if not actor.may("book"):
         raise Forbidden("scope_missing", "This token may not book: it lacks the scope book.")
-    projects, clock, pools, prices = work.together(
-        (queries.PROJECT, [project, ids.parse(ids.PROJECT, project)]),
+    named = [project, ids.parse(ids.PROJECT, project)]
+    projects, clock, pools, words, prices = work.together(
+        (queries.PROJECT, named),
         (PRODUCT_NOW, None),
         (inventory.POOLS, {"kind": None, "cluster": None}),
+        (policies.OVERRIDES, named),
         (pricing.TENANT_PRICES, [kind, kind]),
     )
     found = Project(*projects[0]) if projects else None
@@ -162,7 +169,7 @@ def open_desk(work: Work, actor: Actor, project: str, kind: str | None = None) -
                         "Ask a tenant admin to renew it.", "project")  # fmt: skip
         raise Refused(Refusal((reason,)))
     desk = Desk(work, actor, found, now)
-    desk._pools = inventory.pools_of(pools)
+    desk._pools = policies.laid_over(inventory.pools_of(pools), words)
     desk.know_prices(kind, prices)
     return desk
 
@@ -170,15 +177,26 @@ def open_desk(work: Work, actor: Actor, project: str, kind: str | None = None) -
 def pools_asked(desk: Desk, ask: Ask) -> tuple[Pool, ...]:
     """The pools that the request names, by cluster and kind. Raises Refused (422) for unknown names."""
     every = desk.pools()
-    pools = tuple(
-        p for p in every if p.writes and ask.kind in (None, "any", p.kind) and ask.cluster in (None, p.cluster)
-    )
-    if pools:
-        return pools
-    reasons = []
     kinds, clusters = {p.kind for p in every}, {p.cluster for p in every}
+    if ask.memory_gb is not None or ask.or_better:
+        known = inventory.kinds(desk.work)
+        serving = wanted.kinds_for(ask, {slug: known[slug] for slug in kinds})
+    else:
+        serving = frozenset(ask.kinds or kinds) if ask.kind is None else frozenset({ask.kind})
+    unknown = [slug for slug in ask.kinds if slug not in kinds]
+    pools = tuple(p for p in every if p.writes and p.kind in serving and ask.cluster in (None, p.cluster))
+    if pools and not unknown:
+        # closed pools are named only where there is no other
+        return tuple(p for p in pools if p.policy.may_book) or pools
+    reasons = [rules.unknown("kind", slug, sorted(kinds), "kinds") for slug in unknown]
     if ask.kind is not None and ask.kind not in kinds:
         reasons.append(rules.unknown("kind", ask.kind, sorted(kinds), "kind"))
+    if ask.memory_gb is not None and not serving:
+        most = max((known[slug].memory_gb or 0 for slug in kinds), default=0)
+        reasons.append(
+            Reason("no_such_memory", f"No unit has {ask.memory_gb} GB of memory.", f"{most} GB", f"{ask.memory_gb} GB",
+                   "Ask for less memory in a unit, or for more units.", "memory_gb", True)
+        )  # fmt: skip
     if ask.cluster is not None and ask.cluster not in clusters:
         reasons.append(rules.unknown("cluster", ask.cluster, sorted(clusters), "cluster"))
     if not reasons:
@@ -241,7 +259,8 @@ def _exact(desk: Desk, ask: Ask, pools, capacities) -> Iterator[Offer | tuple[Po
     assert ask.start is not None
     priced = []
     for pool in pools:
-        reasons = rules.check_length(ask.length, pool.policy) + rules.check_start(ask.start, pool.policy, desk.now)
+        reasons = rules.check_open(pool.policy, pool.kind, pool.cluster)
+        reasons += rules.check_length(ask.length, pool.policy) + rules.check_start(ask.start, pool.policy, desk.now)
         if ask.length <= timedelta(0):
             yield pool, tuple(reasons)
             continue
@@ -256,6 +275,7 @@ def _exact(desk: Desk, ask: Ask, pools, capacities) -> Iterator[Offer | tuple[Po
     costs = {p.id: cost(s, ask.shape.total, desk.project.currency) for p, _, s, _ in priced if s is not None}
     priced.sort(
         key=lambda row: (
+            ask.or_better and row[0].kind != ask.kind,  # another kind only where the one named does not do
             row[0].id not in costs,
             costs[row[0].id].amount if row[0].id in costs else 0,
             row[0].kind,
@@ -270,19 +290,25 @@ def _exact(desk: Desk, ask: Ask, pools, capacities) -> Iterator[Offer | tuple[Po
         if reasons or segments is None or isinstance(found, NoPlace):
             yield pool, tuple(reasons)
         else:
-            yield Offer(pool, window, found, segments, costs[pool.id], starts_now=False)
+            price = costs[pool.id]
+            needed = approval_of(desk, pool, window, price, ask.shape.total)
+            yield Offer(pool, window, found, segments, price, starts_now=False, approval=needed)
 
 
 def _soonest(desk: Desk, ask: Ask, pools, capacities) -> Iterator[Offer | tuple[Pool, tuple[Reason, ...]]]:
-    found: list[tuple[datetime, Decimal, str, int, Offer]] = []
+    found: list[tuple[datetime, bool, Decimal, str, int, Offer]] = []
     for pool in pools:
-        reasons = rules.check_length(ask.length, pool.policy)
+        reasons = rules.check_open(pool.policy, pool.kind, pool.cluster) + rules.check_length(ask.length, pool.policy)
         if ask.length <= timedelta(0):
             yield pool, tuple(reasons)
             continue
-        until = desk.now + pool.policy.horizon
+        reasons += wanted.check_between(ask, pool.policy, desk.now)
+        first, until = wanted.bounds(ask, pool.policy, desk.now)
         ready = desk.ready(capacities[pool.id])
-        start = soonest(ready, ask.shape, ask.length, desk.now + pool.policy.lead, until, _gap(pool))
+        start = soonest(ready, ask.shape, ask.length, first, until, _gap(pool))
+        if start is None and any(r.in_request for r in reasons):
+            yield pool, tuple(reasons)
+            continue
         if start is None:
             probe = place(ready.pool, ask.shape, Window(desk.now, desk.now + ask.length), _gap(pool))
             if isinstance(probe, NoPlace) and probe.never:
@@ -300,9 +326,11 @@ def _soonest(desk: Desk, ask: Ask, pools, capacities) -> Iterator[Offer | tuple[
             yield pool, tuple(reasons)
             continue
         price = cost(segments, ask.shape.total, desk.project.currency)
-        offer = Offer(pool, window, placed, segments, price, starts_now=start == desk.now)
-        found.append((start, price.amount, pool.kind, pool.id, offer))
-    yield from (row[4] for row in sorted(found, key=lambda row: row[:4]))
+        needed = approval_of(desk, pool, window, price, ask.shape.total)
+        offer = Offer(pool, window, placed, segments, price, starts_now=start == desk.now, approval=needed)
+        other = ask.or_better and pool.kind != ask.kind
+        found.append((start, other, price.amount, pool.kind, pool.id, offer))
+    yield from (row[-1] for row in sorted(found, key=lambda row: row[:-1]))
 
 
 def soonest(
@@ -324,6 +352,34 @@ def quota_of(
     """What the limits say to these pieces."""
     standing = quotas.standings(desk.work, desk.project.tenant_id, scopes, window, months_of(asked), desk.zone, now)
     return check(standing, asked)
+
+
+def limits_of(
+    desk: Desk,
+    pool: Pool,
+    account_id: UUID | None,
+    scopes: tuple[Scope, ...],
+    asked: tuple[Piece, ...],
+    window: Window,
+    leaving: UUID | None = None,
+) -> tuple[tuple[Reason, ...], tuple[QuotaEffect, ...]]:
+    """What the quotas and the pool's own limits say to these pieces more for a person, without the booking `leaving`.
+
+    Right only under the locks of the scopes and of the pool.
+    """
+    standing = quotas.standings(
+        desk.work, desk.project.tenant_id, scopes, window, months_of(asked), desk.zone, desk.now, leaving
+    )
+    reasons, effects = check(standing, asked)
+    rate = max((p.rate for p in asked), default=0)
+    over = policies.over_load(desk.work, pool, desk.project.id, account_id, rate, window, desk.now, leaving)
+    return (*reasons, *over), effects
+
+
+def approval_of(desk: Desk, pool: Pool, window: Window, price: Cost, units: int) -> Approval | None:
+    """Who has to approve so many units over a window at that price, by the pool's policy."""
+    hours = Fraction(units * window.seconds, 3600)
+    return rules_load.approval_needed(pool.policy, hours, price.amount, price.currency, desk.actor, desk.project.id)
 
 
 def commitments(desk: Desk, offer: Offer, units: int) -> tuple[Piece, ...]:
@@ -356,6 +412,7 @@ def digest_of(ask: Ask, offer: Offer, terms: tuple[str, ...] = ()) -> str:
             "amount": str(offer.cost.amount),
             "currency": offer.cost.currency,
             "terms": list(terms),
+            **({} if offer.approval is None else {"approval": offer.approval.approver}),
         }
     )
 

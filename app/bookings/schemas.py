@@ -21,7 +21,7 @@ from pydantic import (
     model_validator,
 )
 
-from app.bookings.capacity import Shape
+from app.bookings.capacity import LEVELS, Shape
 
 _DURATION = re.compile(r"P(?=.)(?:(\d{1,5})W)?(?:(\d{1,5})D)?(?:T(?=.)(?:(\d{1,6})H)?(?:(\d{1,7})M)?(?:(\d{1,8})S)?)?")
 _OFFSET = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)", re.IGNORECASE)
@@ -134,14 +134,32 @@ class BookingIn(BaseModel):
     project: Annotated[Line, Field(max_length=80, description="Slug of the project, or its id (`pj_…`).")]
     name: Annotated[Line, Field(min_length=1, max_length=120)] = "Untitled"
     kind: Annotated[Line, Field(max_length=80, description="Slug of the catalogue, or `any`: the cheapest that fits.")]
+    kinds: Annotated[
+        list[Annotated[Line, Field(max_length=80)]] | None,
+        Field(min_length=1, max_length=40, description="With kind `any`: only one of these."),
+    ] = None
+    memory_gb: Annotated[
+        int | None, Field(ge=1, le=100_000, description="With kind `any`: at least so much memory in each unit.")
+    ] = None
+    or_better: Annotated[
+        bool, Field(description="With a named kind: another with at least its memory and speed will do as well.")
+    ] = False
     units: Count | None = None
     nodes: Count | None = None
     per_node: Count | None = None
-    within: Literal["node", "nvlink", "leaf", "rack"] | None = None
+    within: Annotated[
+        Literal["node", "nvlink", "leaf", "rack"] | None, Field(description="All units share one of these: required.")
+    ] = None
+    near: Annotated[
+        Literal["node", "nvlink", "leaf", "rack"] | None,
+        Field(description="All units share one of these where that is possible: preferred, closer than `within`."),
+    ] = None
     cluster: Annotated[Line | None, Field(max_length=80)] = None
     start: Start
     duration: Duration | None = None
     end: Instant | None = None
+    earliest: Annotated[Instant | None, Field(description="With start `asap`: not before this.")] = None
+    latest: Annotated[Instant | None, Field(description="With start `asap`: over by this.")] = None
     cost_center: Annotated[Line | None, Field(max_length=80)] = None
     reference: Annotated[Line, Field(max_length=200)] = ""
     workload: Annotated[
@@ -160,6 +178,14 @@ class BookingIn(BaseModel):
             raise ValueError("give either duration or end")
         if self.start == "asap" and self.end is not None:
             raise ValueError("with start asap give a duration, not an end")
+        if self.start != "asap" and (self.earliest or self.latest):
+            raise ValueError("earliest and latest go with start asap")
+        if self.kind != "any" and (self.kinds or self.memory_gb):
+            raise ValueError("kinds and memory_gb go with kind any")
+        if self.kind == "any" and self.or_better:
+            raise ValueError("or_better goes with a named kind")
+        if self.within and self.near and LEVELS.index(self.near) >= LEVELS.index(self.within):
+            raise ValueError(f"near is what is preferred: it must be closer than {self.within}")
         return self
 
 
@@ -180,7 +206,11 @@ class ExtendIn(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A booking request in plain form. `start` None is as soon as possible; `kind` None is any."""
+    """A booking request in plain form.
+
+    `start` None is as soon as possible, not before `earliest` and over by `latest`. `kind` None is any: of `kinds` where
+    some are named, with at least `memory_gb` in a unit; with `or_better` any that is as good as `kind` will do too.
+    """
 
     project: str
     name: str
@@ -193,6 +223,16 @@ class Ask:
     reference: str
     workload: str
     digest: str | None
+    kinds: tuple[str, ...] = ()
+    memory_gb: int | None = None
+    or_better: bool = False
+    earliest: datetime | None = None
+    latest: datetime | None = None
+
+    @property
+    def exactly(self) -> str | None:
+        """The one kind that will do; None when there is a choice."""
+        return None if self.or_better else self.kind
 
     @classmethod
     def of(cls, body: BookingIn) -> Ask:
@@ -203,7 +243,7 @@ class Ask:
             project=body.project,
             name=body.name,
             kind=None if body.kind == "any" else body.kind,
-            shape=Shape(units=body.units, nodes=body.nodes, per_node=body.per_node, within=body.within),
+            shape=Shape(body.units, body.nodes, body.per_node, body.within, body.near),
             cluster=body.cluster,
             start=start,
             length=length,
@@ -211,6 +251,11 @@ class Ask:
             reference=body.reference,
             workload=body.workload,
             digest=body.quote,
+            kinds=tuple(dict.fromkeys(body.kinds or ())),
+            memory_gb=body.memory_gb,
+            or_better=body.or_better,
+            earliest=body.earliest,
+            latest=body.latest,
         )
 
     def to_post(self) -> dict[str, Any]:
@@ -230,9 +275,17 @@ class Ask:
             "duration": duration_text(self.length),
             "reference": self.reference,
         }
-        for key, value in (("cluster", self.cluster), ("cost_center", self.cost_centre)):
-            if value is not None:
-                body[key] = value
+        more = {
+            "near": self.shape.near,
+            "cluster": self.cluster,
+            "cost_center": self.cost_centre,
+            "kinds": list(self.kinds) or None,
+            "memory_gb": self.memory_gb,
+            "or_better": self.or_better or None,
+            "earliest": None if self.earliest is None else self.earliest.isoformat(),
+            "latest": None if self.latest is None else self.latest.isoformat(),
+        }
+        body |= {key: value for key, value in more.items() if value is not None}
         if self.workload != "default":
             body["workload"] = self.workload
         return body
