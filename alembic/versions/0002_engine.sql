@@ -66,6 +66,8 @@ ALTER TABLE external_use ADD COLUMN who text;                 -- the cluster's w
 -- ---------- notices ----------
 ALTER TABLE outbox ADD COLUMN key text;                       -- the same thing is told once: booking, kind, which instant
 CREATE UNIQUE INDEX one_notice ON outbox (tenant_id, account_id, key) NULLS NOT DISTINCT WHERE key IS NOT NULL;
+CREATE INDEX notices_of ON outbox (tenant_id, account_id, at DESC, id DESC);
+CREATE INDEX notices_unread ON outbox (tenant_id, account_id) WHERE read_at IS NULL;
 CREATE TABLE mail (                                           -- notices that become a mail; platform: opaque ids. Wall clock.
   notice_id uuid PRIMARY KEY, tenant_id uuid NOT NULL, next_at timestamptz NOT NULL, tries int NOT NULL CHECK (tries >= 0),
   lease_token uuid, leased_until timestamptz, last_error text, CHECK (num_nonnulls(lease_token, leased_until) IN (0, 2)));

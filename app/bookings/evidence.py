@@ -62,7 +62,10 @@ def apply_failure(
     """
     if view.state not in (S.BOOKED, S.STARTING):
         return tick(view, now, pace)
-    changes = [c for c in tick(view, now, pace) if not (isinstance(c, Raise) and c.condition is Condition.LATE)]
+    ticked = tick(view, now, pace)
+    if follow(view, ticked).state is S.ENDING:  # it never took anything, and its time is over
+        return ticked
+    changes = [c for c in ticked if not (isinstance(c, Raise) and c.condition is Condition.LATE)]
     if now > view.window.start:
         changes += standing(view, Condition.LATE, view.window.start, why)
     if definite:
@@ -83,7 +86,8 @@ def _apply_before(view: BookingView, seen: Seen, now: datetime, pace: Pace) -> t
     at = _provided_from(view, seen)
     # The cluster's evidence counts, also when Berth was away while it began, and even when the window is over by now.
     if at is not None and at <= now:
-        changes += [Clear(c, at) for c in (Condition.LATE, Condition.BLOCKED) if c in view.conditions]
+        over = (Condition.LATE, Condition.BLOCKED, Condition.AT_RISK)
+        changes += [Clear(c, at) for c in over if c in view.conditions]
         changes.append(Move(E.PROVIDE, at))
         changes += _units(follow(view, changes), seen, now)
         return (*changes, *tick(follow(view, changes), now, pace))

@@ -78,6 +78,7 @@ class Condition(StrEnum):
     LATE = "late"
     DEGRADED = "degraded"
     BLOCKED = "blocked"
+    IDLE = "idle"
 
 
 S, E = State, Event
@@ -231,7 +232,7 @@ class BookingView:
     before the first call, so that a crash between the two errs on the safe side. `wanted`: version of what should be on
     the cluster, raised by every edit of window, units or people; `ensured`: the version that the cluster last took (0:
     none). `seen`: the last observation. `failures`: calls that failed since the last that did not. `freed_at`: when the
-    units were seen empty after the end.
+    units were seen empty after the end. `kept_until`: what runs may go on after the end until then (None: it may not).
     """
 
     state: State
@@ -248,6 +249,7 @@ class BookingView:
     ensured: int = 0
     seen: Seen | None = None
     failures: int = 0
+    kept_until: datetime | None = None
 
     @property
     def outcome(self) -> Outcome | None:
@@ -346,6 +348,11 @@ def tick(view: BookingView, now: datetime, pace: Pace = DEFAULT_PACE) -> tuple[C
     if state is S.STARTING and now >= view.window.start + pace.late_after and Condition.LATE not in view.conditions:
         why = (view.seen.why if view.seen else "") or "The cluster has not said yet that the units are in place."
         changes.append(Raise(Condition.LATE, view.window.start, why))
+    if state is S.STARTING and now >= view.window.end and view.failures and not view.ensured:
+        # It never took anything and says nothing now that the window is over. Where it did take the order, only its own
+        # word counts: a reservation made ahead may have begun by itself.
+        changes += leaving(follow(view, changes), E.GIVE_UP, view.window.end, "The cluster did not answer in time.")
+        return tuple(changes)
     if state is S.ACTIVE and now >= view.window.end:
         changes += leaving(view, E.END, view.window.end)
     return tuple(changes)
@@ -376,6 +383,8 @@ def next_step(view: BookingView, now: datetime, pace: Pace = DEFAULT_PACE) -> St
             again = _again(view, now, pace, pace.soon if away else pace.every, window.end)
             return Step("observe" if sound else "ensure", again)
         case S.ENDING:
+            if view.kept_until is not None and now < view.kept_until and view.left_by is E.END:
+                return Step("observe", _again(view, now, pace, pace.soon, view.kept_until))
             return Step("release", _again(view, now, pace, pace.soon))
         case _:  # final, or waiting for people: their requests have due rows of their own
             return Step(None, None)

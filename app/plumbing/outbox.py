@@ -1,4 +1,7 @@
-"""Notices to people, written in the transaction of what they tell of; sending is somebody else's work."""
+"""Notices to people, written in the transaction of what they tell of; sending them as mail is the notices room's work.
+
+Every room may write one. What a kind says is worded in `app/notices/wording.py`.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,59 @@ from app.kernel.ids import new_id
 from app.plumbing.db import Work
 
 
-def tell(work: Work, kind: str, at: datetime, account_id: UUID | None, booking_id: UUID | None, **payload: Any) -> None:
-    """Leave a notice of this kind for a person of the transaction's tenant. Vanishes with a rollback."""
-    work.pg.execute(
-        "INSERT INTO outbox (tenant_id, id, at, account_id, kind, booking_id, payload) VALUES (%s, %s, %s, %s, %s, %s, %s)",
-        [work.tenant_id, new_id(), at, account_id, kind, booking_id, Jsonb(payload)],
-    )
+MAILED = frozenset(
+    {
+        "booking_active",
+        "booking_ending",
+        "booking_idle",
+        "booking_unused",
+        "booking_no_show",
+        "booking_released_idle",
+        "booking_not_provided",
+        "booking_at_risk",
+        "booking_replaced",
+        "booking_degraded",
+        "units_at_risk",
+    }
+)
+"""Kinds that also become a mail: what is offered, starts, ends or changes without its person's doing."""
+
+
+def tell(
+    work: Work,
+    kind: str,
+    at: datetime,
+    account_id: UUID | None,
+    booking_id: UUID | None,
+    *,
+    key: str | None = None,
+    **payload: Any,
+) -> None:
+    """Leave a notice of this kind for a person of the transaction's tenant. Vanishes with a rollback.
+
+    `key` names what is told: the same person is told the same thing once, whoever tells it again. A kind of `MAILED`
+    also becomes a mail, where mail is sent at all.
+    """
+    values = {
+        "tenant": work.tenant_id,
+        "id": new_id(),
+        "at": at,
+        "account": account_id,
+        "kind": kind,
+        "booking": booking_id,
+        "payload": Jsonb(payload),
+        "key": key,
+    }
+    work.pg.execute(_MAILED if kind in MAILED and account_id is not None else _TOLD, values)
+
+
+_TOLD = """
+INSERT INTO outbox (tenant_id, id, at, account_id, kind, booking_id, payload, key)
+VALUES (%(tenant)s, %(id)s, %(at)s, %(account)s, %(kind)s, %(booking)s, %(payload)s, %(key)s)
+ON CONFLICT (tenant_id, account_id, key) WHERE key IS NOT NULL DO NOTHING"""
+_MAILED = f"""
+WITH told AS ({_TOLD} RETURNING id)
+INSERT INTO mail (notice_id, tenant_id, next_at, tries) SELECT id, %(tenant)s, clock_timestamp(), 0 FROM told"""
+
+UNREAD = "SELECT count(*) FROM outbox WHERE account_id = %s AND read_at IS NULL"
+"""How many notices of a person in the transaction's tenant nobody has read yet."""

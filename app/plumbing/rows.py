@@ -38,6 +38,8 @@ class OutboxRow(SQLModel, table=True):
             postgresql_nulls_not_distinct=True,
             postgresql_where=text("key IS NOT NULL"),
         ),
+        Index("notices_of", "tenant_id", "account_id", text("at DESC"), text("id DESC")),
+        Index("notices_unread", "tenant_id", "account_id", postgresql_where=text("read_at IS NULL")),
     )
 
     tenant_id: UUID = Field(primary_key=True, foreign_key="tenants.tenant_id")
