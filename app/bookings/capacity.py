@@ -41,27 +41,44 @@ def instant(seconds: int) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
+def joined(ranges: Iterable[Range]) -> tuple[Range, ...]:
+    """The same positions as few ranges as possible, in order."""
+    merged: list[Range] = []
+    for lower, upper in sorted(ranges):
+        if merged and merged[-1][1] == lower:
+            merged[-1] = (merged[-1][0], upper)
+        else:
+            merged.append((lower, upper))
+    return tuple(merged)
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """How many units, and how they must lie: `units` anywhere, or `nodes` x `per_node` on as many different nodes.
 
-    `within` names the level that all of them must share (required, not preferred); None asks nothing. A node whose
-    domain of that level is not known counts as a domain of its own: what is not known is never promised. Raises
-    ValueError when it is neither of the two forms, or not positive.
+    `within` names the level that all of them must share: required, a promise of the booking. `near` names one that
+    they should share: preferred, tried first and given up when nothing fits, so it never causes a refusal or a later
+    start. Both may be asked ("in one rack, on one leaf if possible"); `near` is then the closer one. None asks nothing.
+    A node whose domain of a level is not known counts as a domain of its own: what is not known is never promised.
+    Raises ValueError when it is neither of the two forms, not positive, or `near` is no closer than `within`.
     """
 
     units: int | None = None
     nodes: int | None = None
     per_node: int | None = None
     within: Level | None = None
+    near: Level | None = None
 
     def __post_init__(self) -> None:
         if (self.units is None) == (self.nodes is None) or (self.nodes is None) != (self.per_node is None):
             raise ValueError("a shape is either units, or nodes x per_node")
         if min(n for n in (self.units, self.nodes, self.per_node) if n is not None) < 1:
             raise ValueError("a shape asks for at least one unit")
-        if self.within is not None and self.within not in LEVELS:
-            raise ValueError(f"unknown level {self.within!r}")
+        for level in (self.within, self.near):
+            if level is not None and level not in LEVELS:
+                raise ValueError(f"unknown level {level!r}")
+        if self.within and self.near and LEVELS.index(self.near) >= LEVELS.index(self.within):
+            raise ValueError(f"a preferred level ({self.near}) is closer than the required one ({self.within})")
 
     @property
     def total(self) -> int:
@@ -70,11 +87,29 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
+class Slot:
+    """A unit in one layout of its GPU: positions `[lower, upper)`, valid during `[since, until)` in epoch seconds.
+
+    `offered`: the GPU is healthy and the node in service.
+    """
+
+    lower: int
+    upper: int
+    since: int = 0
+    until: int = FOREVER
+    offered: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class NodeUnits:
     """A node of a pool: its units as ranges of positions, which of them are offered, and where it stands.
 
     `offered` is a bit mask over `units` (bit 0 is the first): healthy, node ready, observed, not drained. Units that
-    are not offered are installed but no capacity. A unit that will be removed is offered and *busy* from then on.
+    are not offered are installed but no capacity. `absent` are the times `(lower, upper, start, end)` in which a unit
+    is not there: not built in yet, removed, or its GPU cut into another layout. It is offered then to nobody.
+
+    A unit carries its share of the node's CPU and memory: whoever books 2 of 8 GPUs has a quarter of the rest, so
+    bookings cannot take each other's. What others than Berth take of them takes units away (see `host.py`).
     """
 
     node_id: int
@@ -83,6 +118,41 @@ class NodeUnits:
     rack: str | None = None
     leaf: str | None = None
     nvlink: str | None = None
+    absent: tuple[tuple[int, int, int, int], ...] = ()
+
+    @classmethod
+    def of_slots(
+        cls,
+        node_id: int,
+        slots: Iterable[Slot],
+        *,
+        rack: str | None = None,
+        leaf: str | None = None,
+        nvlink: str | None = None,
+    ) -> NodeUnits:
+        """A node from the slots of *one* kind, of all layouts from now on, in any order.
+
+        A GPU that is cut into slices for a time has no valid whole slot during it, so it is offered whole only before
+        and after; its slices are units of their own kinds, in the pools of those kinds. Two slots on the same
+        positions at different times are one unit; on positions that overlap otherwise they raise ValueError, as do two
+        that are valid at the same time.
+        """
+        layouts: dict[Range, list[Slot]] = {}
+        for slot in sorted(slots, key=lambda s: (s.lower, s.upper, s.since)):
+            layouts.setdefault((slot.lower, slot.upper), []).append(slot)
+        absent: list[tuple[int, int, int, int]] = []
+        for (lower, upper), times in layouts.items():
+            there = 0
+            for slot in times:
+                if slot.since < there:
+                    raise ValueError(f"two slots of node {node_id} are valid on positions {lower}..{upper} at once")
+                if slot.since > there:
+                    absent.append((lower, upper, there, slot.since))
+                there = slot.until
+            if there < FOREVER:
+                absent.append((lower, upper, there, FOREVER))
+        offered = sum(1 << i for i, times in enumerate(layouts.values()) if all(s.offered for s in times))
+        return cls(node_id, tuple(layouts), offered, rack, leaf, nvlink, tuple(absent))
 
     @classmethod
     def whole(
@@ -190,7 +260,7 @@ class PoolSnapshot:
             cluster_id,
             kind,
             tuple(nodes),
-            busy,
+            _with_absent(nodes, busy),
             lower,
             upper,
             node,
@@ -199,9 +269,10 @@ class PoolSnapshot:
         )
 
     def with_busy(self, busy: Busy) -> PoolSnapshot:
-        """The same pool with other use."""
+        """The same pool with other use. Units that are not there stay taken."""
         rest = (self.unit_lower, self.unit_upper, self.unit_node, self.installed, self.domains)
-        return PoolSnapshot(self.pool_id, self.cluster_id, self.kind, self.nodes, busy, *rest)
+        every = _with_absent(self.nodes, busy)
+        return PoolSnapshot(self.pool_id, self.cluster_id, self.kind, self.nodes, every, *rest)
 
     def domain_of_nodes(self, level: Level | None) -> Ints:
         """For each node the number of its domain at a level; one number for all where the level is None (the pool)."""
@@ -223,6 +294,11 @@ class PoolSnapshot:
         fresh[1:] = (unit[1:] != unit[:-1]) | (since[1:] > latest[:-1])
         last = np.roll(fresh, -1)  # the last stretch of a run is followed by a fresh one
         return unit[fresh], since[fresh], latest[last]
+
+
+def _with_absent(nodes: Sequence[NodeUnits], busy: Busy) -> Busy:
+    rows = [row for node in nodes if node.absent for row in node.absent]
+    return busy.plus(Busy.of_rows(rows)) if rows else busy
 
 
 def _domain_numbers(nodes: Sequence[NodeUnits], level: Level) -> Ints:

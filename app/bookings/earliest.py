@@ -13,6 +13,9 @@ from datetime import datetime, timedelta
 import numpy as np
 
 from app.bookings.capacity import FOREVER, Flags, Ints, PoolSnapshot, Shape, epoch, instant
+from app.bookings.placement import Placement, place
+from app.bookings.power import PoolPower
+from app.kernel.window import Window
 
 FIRST_LOOK = 12 * 3600
 """Seconds of starts that are searched first; each further look is four times as long. Most answers are near."""
@@ -80,11 +83,14 @@ def earliest(
     ends_by: datetime,
     gap: int = 0,
     grid: Grid | None = None,
+    power: PoolPower | None = None,
 ) -> datetime | None:
     """The earliest start at which `place` finds a place for `seconds`, the window ending by `ends_by` (the gap may lie
     beyond); None when there is none. Exact: without a grid every second is considered, with one `not_before` itself and
-    the grid's points after it.
+    the grid's points after it. A preferred level is worth no wait. `power`: as in `place`.
     """
+    if power is not None:
+        return _under_power(_prepared(pool).pool, shape, seconds, not_before, ends_by, gap, grid, power)
     free = _prepared(pool)
     first, last, need = epoch(not_before), epoch(ends_by) - seconds, seconds + gap
     long = np.flatnonzero((free.end - free.start >= need) & (free.end - need >= first) & (free.start <= last))
@@ -99,6 +105,33 @@ def earliest(
         found = _first(free.pool, shape, node[near], begins, stops, weight[near])
         if found is not None:
             return instant(found)
+    return None
+
+
+def _under_power(
+    pool: PoolSnapshot,
+    shape: Shape,
+    seconds: int,
+    not_before: datetime,
+    ends_by: datetime,
+    gap: int,
+    grid: Grid | None,
+    power: PoolPower,
+) -> datetime | None:
+    """The same, looking again after each start that power forbids: at the next instant at which something is set free."""
+    free = prepare(pool.with_busy(pool.busy.plus(power.shut(pool, shape.per_node or 1, gap))))
+    since = not_before
+    while (found := earliest(free, shape, seconds, since, ends_by, gap, grid)) is not None:
+        window = Window(found, found + timedelta(seconds=seconds))
+        if isinstance(place(pool, shape, window, gap, power), Placement):
+            return found
+        after = epoch(found)
+        freed = [int(ends[ends > after].min(initial=FOREVER)) for ends in (power.draws.end, free.start)]
+        if min(freed) == FOREVER:
+            return None
+        since = instant(min(freed)) if grid is None else grid.up(instant(min(freed)))
+        if since + timedelta(seconds=seconds) > ends_by:
+            return None
     return None
 
 

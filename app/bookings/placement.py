@@ -1,15 +1,14 @@
 """Where a shape fits in a pool over a window, or why it does not.
 
 Pure. It compares positions and instants; it must not know who asks, what it costs, or which rule it serves. A place
-found here is fixed units for the whole time. A refusal that only the choice of units causes (`NoPlace.bookkeeping`) is
-what recolouring of unstarted holds mends: it would answer with a placement and the holds to move, from the same
-`Layout`.
+found here is fixed units for the whole time, and moves nobody. A refusal that only the choice of units causes is mended
+by recolouring holds that have not started (`recolour.py`); so may be others, by moving holds to other nodes.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,11 +24,10 @@ from app.bookings.capacity import (
     Range,
     Shape,
     epoch,
+    joined,
 )
+from app.bookings.power import Layout, PoolPower, PowerRoom, PowerShort
 from app.kernel.window import Window
-
-Layout = dict[int, int]
-"""How many units to take of which node (by its index in the pool)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,23 +45,21 @@ class Part:
     @property
     def positions(self) -> tuple[Range, ...]:
         """The units as few ranges as possible: what a hold stores as its multirange."""
-        merged: list[Range] = []
-        for lower, upper in sorted(self.units):
-            if merged and merged[-1][1] == lower:
-                merged[-1] = (merged[-1][0], upper)
-            else:
-                merged.append((lower, upper))
-        return tuple(merged)
+        return joined(self.units)
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Units that are free for the whole time asked. `level`: the closest level that all of them share, None: the
-    pool."""
+    """Units that are free for the whole time asked.
+
+    `level`: the closest level that all of them share, None: the pool. `near`: the preferred level is kept (or none was
+    asked).
+    """
 
     pool_id: int
     parts: tuple[Part, ...]
     level: Level | None
+    near: bool = True
 
     @property
     def units(self) -> int:
@@ -94,7 +90,10 @@ class NoPlace:
 
     `free`: for the whole window and gap; `offered`: if nothing were taken; `installed`: if also nothing were ill.
     `never`: not even then. `bookkeeping`: enough units of fixed nodes are free at every instant, only no fixed set of
-    them throughout.
+    them throughout. `power`: units would be free, but a power budget stands in the way.
+
+    What recolouring adds: `pinned`: it would fit if pinned holds that have not started could move. `gave_up`: not every
+    way of moving holds was tried, for want of time.
     """
 
     shape: Shape
@@ -103,6 +102,9 @@ class NoPlace:
     installed: Room
     never: bool
     bookkeeping: bool
+    power: PowerShort | None = None
+    pinned: bool = False
+    gave_up: bool = False
 
     @property
     def best(self) -> int:
@@ -110,27 +112,48 @@ class NoPlace:
         return self.free.domain_nodes * self.shape.per_node if self.shape.per_node else self.free.domain_units
 
 
-def place(pool: PoolSnapshot, shape: Shape, window: Window, gap: int = 0) -> Placement | NoPlace:
+def place(
+    pool: PoolSnapshot,
+    shape: Shape,
+    window: Window,
+    gap: int = 0,
+    power: PoolPower | None = None,
+    only: Flags | None = None,
+) -> Placement | NoPlace:
     """Units for a shape, free throughout `[window.start, window.end + gap seconds)`, or why there are none.
 
     Takes the smallest domain that fits, and of those the one that it fills best, so that whole nodes and whole domains
-    stay whole; on a node, the units whose free time it fills best. The same question always gets the same answer.
+    stay whole; a preferred level is tried before wider ones. On a node, the units whose free time it fills best. With
+    `power`, no budget is exceeded during the window (the gap draws nothing). `only`: a flag for each node of the pool,
+    the others are left out. The same question always gets the same answer.
     """
     start, end = epoch(window.start), epoch(window.end) + gap
     free = free_units(pool, start, end)
-    counts = _per_node(pool, free)
-    found = choose(pool, counts, shape)
+    if only is not None:
+        free &= only[pool.unit_node]
+    counts = per_node(pool, free)
+    room = power.room(start, epoch(window.end)) if power else None
+    found = choose(pool, counts, shape, room)
     if found is None:
-        return _explain(pool, shape, counts, start, end)
+        return explain(pool, shape, counts, start, end, room)
     layout, level = found
+    parts = {
+        node: _tightest(pool, np.flatnonzero(free & (pool.unit_node == node)), take, start, end)
+        for node, take in layout.items()
+    }
+    return placed(pool, shape, parts, level)
+
+
+def placed(pool: PoolSnapshot, shape: Shape, units: Mapping[int, Ints], level: Level | None) -> Placement:
+    """These units (indices in the pool, by the index of their node) as a placement that shares a level."""
     parts = [
         Part(
             pool.nodes[node].node_id, tuple(zip(pool.unit_lower[u].tolist(), pool.unit_upper[u].tolist(), strict=True))
         )
-        for node, take in sorted(layout.items())
-        for u in [_tightest(pool, np.flatnonzero(free & (pool.unit_node == node)), take, start, end)]
+        for node, u in sorted(units.items())
     ]
-    return Placement(pool.pool_id, tuple(parts), level)
+    near = shape.near is None or len(set(pool.domain_of_nodes(shape.near)[list(units)].tolist())) == 1
+    return Placement(pool.pool_id, tuple(parts), level, near)
 
 
 def free_units(pool: PoolSnapshot, start: int, end: int) -> Flags:
@@ -160,29 +183,55 @@ def free_until(pool: PoolSnapshot, parts: Iterable[Part], window: Window) -> int
     return until if until > start else None
 
 
-def choose(pool: PoolSnapshot, counts: Ints, shape: Shape) -> tuple[Layout, Level | None] | None:
-    """How many units to take of which nodes, given how many each could give; None when the shape does not fit."""
-    widest = LEVELS.index(shape.within) + 1 if shape.within else len(LEVELS)
-    levels: list[Level | None] = [*LEVELS[:widest], *([] if shape.within else [None])]
+def choose(
+    pool: PoolSnapshot, counts: Ints, shape: Shape, room: PowerRoom | None = None
+) -> tuple[Layout, Level | None] | None:
+    """How many units to take of which nodes, given how many each could give; None when the shape does not fit.
+
+    `room`: what power budgets leave for the time asked.
+    """
+    if room is not None:
+        counts = np.minimum(counts, room.units_of_nodes())
+        if not room.binds(counts):
+            room = None
     wanted, could = (shape.units, counts) if shape.units else (shape.nodes, (counts >= shape.per_node).astype(np.int64))
-    for level in levels:
-        domain = _shared(pool, level, shape.within)
+    for level, borders in _tries(shape):
+        domain = _shared(pool, level, borders)
         sums = np.bincount(domain, could)
         fitting = np.flatnonzero(sums >= wanted)
-        if len(fitting):
-            units = np.bincount(domain, counts)[fitting]
-            best = fitting[np.lexsort((fitting, *_around(pool, counts, domain, fitting), units, sums[fitting]))[0]]
+        if not len(fitting):
+            continue
+        units = np.bincount(domain, counts)[fitting]
+        order = fitting[np.lexsort((fitting, *_around(pool, counts, domain, fitting), units, sums[fitting]))]
+        for best in order.tolist() if room is not None else order[:1].tolist():
             nodes = np.flatnonzero((domain == best) & (could > 0))
-            return (_fill(counts, nodes, wanted) if shape.units else _pick(pool, counts, nodes, shape)), level
+            if room is not None:
+                layout = room.fill(counts, nodes, shape)
+            else:
+                layout = _fill(counts, nodes, wanted) if shape.units else _pick(pool, counts, nodes, shape)
+            if layout is not None:
+                return layout, level
     return None
 
 
-def _shared(pool: PoolSnapshot, level: Level | None, within: Level | None) -> Ints:
+def _tries(shape: Shape) -> list[tuple[Level | None, tuple[Level, ...]]]:
+    """Levels in the order in which they are tried, each with the levels at whose borders its domains are cut."""
+    widest = LEVELS.index(shape.within) + 1 if shape.within else len(LEVELS)
+    required = (shape.within,) if shape.within else ()
+    levels: list[Level | None] = [*LEVELS[:widest], *([] if shape.within else [None])]
+    near = LEVELS[: LEVELS.index(shape.near) + 1] if shape.near else ()
+    return [*((level, (*required, shape.near)) for level in near), *((level, required) for level in levels)]
+
+
+def _shared(pool: PoolSnapshot, level: Level | None, borders: tuple[Level, ...]) -> Ints:
     """Domains of a level, cut at the borders of those that were asked: a leaf switch may serve two racks."""
-    domain, asked = pool.domain_of_nodes(level), pool.domain_of_nodes(within)
-    if level == within or within is None or level == "node":
+    domain = pool.domain_of_nodes(level)
+    if level == "node":
         return domain
-    return np.unique(domain * len(pool.nodes) + asked, return_inverse=True)[1]
+    for border in borders:
+        if border != level:
+            domain = np.unique(domain * len(pool.nodes) + pool.domain_of_nodes(border), return_inverse=True)[1]
+    return domain
 
 
 def _around(pool: PoolSnapshot, counts: Ints, domain: Ints, fitting: Ints) -> tuple[Ints, ...]:
@@ -233,19 +282,25 @@ def _tightest(pool: PoolSnapshot, units: Ints, take: int, start: int, end: int) 
     return np.array(sorted(unit for _, unit in sorted(slack)[:take]), np.int64)
 
 
-def _per_node(pool: PoolSnapshot, units: Flags) -> Ints:
+def per_node(pool: PoolSnapshot, units: Flags) -> Ints:
+    """How many of these units each node has."""
     return np.bincount(pool.unit_node[units], minlength=len(pool.nodes))
 
 
-def _explain(pool: PoolSnapshot, shape: Shape, counts: Ints, start: int, end: int) -> NoPlace:
+def explain(
+    pool: PoolSnapshot, shape: Shape, counts: Ints, start: int, end: int, room: PowerRoom | None = None
+) -> NoPlace:
+    """Why a shape does not fit where each node could give so many units during `[start, end)`."""
     offered = np.bincount(pool.unit_node, minlength=len(pool.nodes))
+    short = room is not None and choose(pool, counts, shape) is not None
     return NoPlace(
         shape,
         _room(pool, shape, counts),
         _room(pool, shape, offered),
         _room(pool, shape, pool.installed),
         never=choose(pool, pool.installed, shape) is None,
-        bookkeeping=choose(pool, offered - _most_taken(pool, start, end), shape) is not None,
+        bookkeeping=not short and choose(pool, offered - most_taken(pool, start, end), shape) is not None,
+        power=room.short(shape) if short else None,
     )
 
 
@@ -262,7 +317,7 @@ def _room(pool: PoolSnapshot, shape: Shape, counts: Ints) -> Room:
     )
 
 
-def _most_taken(pool: PoolSnapshot, start: int, end: int) -> Ints:
+def most_taken(pool: PoolSnapshot, start: int, end: int) -> Ints:
     """For each node the largest number of its units that are taken at one instant of `[start, end)`."""
     unit, since, until = pool.taken(start, end)
     node = np.concatenate([pool.unit_node[unit]] * 2)
