@@ -239,6 +239,8 @@ class Observation:
     `empty_since`: since when all units are seen to have nothing of this booking on them. None when not seen: a node
         that does not answer is never empty. Set in `gone`, and in `ending` once nothing runs any more.
     `window`, `places`: as the cluster holds them now, None or () when it does not say.
+    `leaving`: units that an earlier order had and this one has not, on which something of it may still run, or which
+        cannot be seen (their node does not answer). What is in neither `places` nor `leaving` was seen empty.
     `lost`: every loss inside the window so far, ended ones too, in order of time; none overlap on a unit.
     `why`: a sentence for people, '' when there is nothing to say. `raw`: the cluster's own words, for operators.
     """
@@ -254,6 +256,7 @@ class Observation:
     places: tuple[Place, ...] = ()
     why: str = ""
     raw: str = ""
+    leaving: tuple[Place, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -267,11 +270,16 @@ class UnhealthyUnit:
 
 @dataclass(frozen=True, slots=True)
 class ExternalUse:
-    """Units taken by something Berth did not make. `until` is when its own limit ends it, None when it has none."""
+    """Units taken by something Berth did not make. `until` is when its own limit ends it, None when it has none.
+
+    `who` is the cluster user whose it is, '' when the cluster does not say. Use by one of an order's people does not
+    stand in the way of that order: it goes on inside the booking.
+    """
 
     gpus: tuple[int, ...]
     until: datetime | None
     what: str
+    who: str = ""
 
 
 NodeState = Literal["ready", "drained", "down", "unknown"]

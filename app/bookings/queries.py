@@ -463,7 +463,8 @@ _ALLOCATION = """a.id, a.cluster_id, a.name, a.generation, a.gone, a.wanted, a.e
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A booking as its object's due row leads to it, locked. `ours`: whether the lease counts; `pools`: rows of its pool."""
+    """A booking as its object's due row leads to it, locked. `ours`: whether the lease counts; `pools`: rows of its pool.
+    `left`: what it gave back and nobody has seen empty yet."""
 
     booking: Booking
     held: tuple[Held, ...]
@@ -472,6 +473,7 @@ class Served:
     ours: bool
     now: datetime
     pools: list[tuple]
+    left: tuple[Held, ...] = ()
 
 
 def lock_served(work: Work, allocation_id: UUID, ours: tuple[str, Any], pool: str) -> Served | None:
@@ -487,7 +489,7 @@ def lock_served(work: Work, allocation_id: UUID, ours: tuple[str, Any], pool: st
         ours,
         (PRODUCT_NOW, None),
         (f"{_BOOKING} WHERE b.id = {_SERVED}", of),
-        (_HELD.format(_SERVED), of),
+        (_HELD_EVER.format(_SERVED), of),
         (f"SELECT {_ALLOCATION} FROM allocations a WHERE id = %s", of),
         (_CONDITIONS.format(_SERVED, "AND until IS NULL"), of),
         (_OUTAGES.format(_SERVED), of),
@@ -495,9 +497,10 @@ def lock_served(work: Work, allocation_id: UUID, ours: tuple[str, Any], pool: st
     )
     if not bookings:
         return None
-    booking, holds, allocation = Booking(*bookings[0]), _held(held), Allocation(*allocations[0])
+    booking, ever, allocation = Booking(*bookings[0]), _held(held), Allocation(*allocations[0])
+    holds, left = tuple(h for h in ever if h.left_at is None), tuple(h for h in ever if h.left_at and h.live)
     view = _view(booking, holds, allocation, conditions, outages)
-    return Served(booking, holds, allocation, view, bool(kept), work.product_now_of(clock), pools)
+    return Served(booking, holds, allocation, view, bool(kept), work.product_now_of(clock), pools, left)
 
 
 def lock_metered(

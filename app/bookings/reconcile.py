@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Literal
 from uuid import UUID
 
@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 
 from app.accounts import cluster_users
 from app.backends.contract import Access, Backend, BackendError, Observation, Order, Place, Ref, Workload
-from app.bookings import due, queries
+from app.bookings import due, queries, queries_edits
 from app.bookings.due import Lease
 from app.bookings.evidence import apply_failure, apply_observation
 from app.bookings.facts import Allocation, Booking, Held
@@ -174,7 +174,19 @@ def _apply(work: Work, cluster: Cluster, job: _Job, answer: Observation | Backen
             view = replace(view, failures=0, ensured=ensured, seen=seen)
             changes = apply_observation(view, seen, now, rhythm)
         view = write_changes(work, found.booking, view, changes, SYSTEM, now)
-        due.give_back(work, job.lease, next_step(view, now, rhythm).next_at)
+        next_at = next_step(view, now, rhythm).next_at
+        if found.left and not isinstance(answer, BackendError):
+            _free_left(work, found, answer, now)
+            next_at = min(next_at or now + rhythm.soon, now + rhythm.soon) if view.state not in FINAL else next_at
+        due.give_back(work, job.lease, next_at)
+
+
+def _free_left(work: Work, found: Served, answer: Observation, now: datetime) -> None:
+    """Units that were given back are others' once the cluster has them neither in the booking nor on their way out."""
+    if answer.state in ("ready", "degraded") and answer.places:
+        there = (*answer.places, *answer.leaving)
+        still = [(p.node, gpu) for p in there for gpu in (*p.gpus, *(s.gpu for s in p.slices))]
+        queries_edits.free_left(work, found.booking.id, found.booking.cluster_id, still, now)
 
 
 def _lock(work: Work, lease: Lease) -> Served | None:

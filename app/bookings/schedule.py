@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
+from fractions import Fraction
 from zoneinfo import ZoneInfo
 
 from app.bookings.facts import PriceSegment
@@ -29,7 +30,7 @@ def cost_of(segments: Iterable[PriceSegment], units: int, currency: str, share84
         Part("use", amount, price, line_amount(exact(amount, price), currency), sum(lengths[price][1:], lengths[price][0]))
         for price, amount in groups.items()
     )
-    zero = line_amount(exact(0, 0), currency)  # type: ignore[arg-type]
+    zero = line_amount(Fraction(0), currency)
     return Cost(parts, sum((p.amount for p in parts), zero), currency)
 
 

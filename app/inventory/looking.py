@@ -11,8 +11,8 @@ from app.backends.contract import ExternalUse, Inventory, NodeFacts
 from app.inventory.facts import POSITIONS_PER_GPU, Range
 
 FACTS = ("rack", "leaf", "nvlink", "power_watts", "cpu_milli", "memory_mib")
-Use = tuple[tuple[Range, ...], str]
-"""Positions in use, and by what."""
+Use = tuple[tuple[Range, ...], str, str]
+"""Positions in use, by what, and whose it is ('' where the cluster does not say)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ def _uses(node: KnownNode, external: Sequence[ExternalUse]) -> dict[Use, datetim
             if 0 <= gpu < node.gpus
         )
         if ranges:
-            found[(_joined(ranges), use.what)] = use.until
+            found[(_joined(ranges), use.what, use.who)] = use.until
     return found
 
 

@@ -232,3 +232,33 @@ def give_back_until(work: Work, booking_id: UUID, until: datetime) -> None:
             WHERE booking_id = %(booking)s AND starts_at < %(until)s AND ends_at > %(until)s""",
         {"booking": booking_id, "until": until},
     )
+
+
+def lower_rate(work: Work, booking_id: UUID, since: datetime, rate: int) -> None:
+    """From `since` on a booking takes only `rate` (units x share840): it gave units back. Needs no lock."""
+    work.pg.execute(
+        """WITH later AS (
+             UPDATE commitments SET rate = %(rate)s WHERE booking_id = %(booking)s AND starts_at >= %(since)s),
+           cut AS (
+             UPDATE commitments SET ends_at = %(since)s
+              WHERE booking_id = %(booking)s AND starts_at < %(since)s AND ends_at > %(since)s)
+           INSERT INTO commitments (tenant_id, scope_id, booking_id, request_id, day, starts_at, ends_at, rate, price)
+           SELECT tenant_id, scope_id, booking_id, request_id, day, %(since)s, ends_at, %(rate)s, price FROM commitments
+            WHERE booking_id = %(booking)s AND starts_at < %(since)s AND ends_at > %(since)s""",
+        {"booking": booking_id, "since": since, "rate": rate},
+    )
+
+
+def give_back_request(work: Work, request_id: UUID) -> None:
+    """Give back all that a request holds: rejected, lapsed, withdrawn, declined. Needs no lock."""
+    work.pg.execute("DELETE FROM commitments WHERE request_id = %s", [request_id])
+
+
+def hand_over(work: Work, request_id: UUID, booking_id: UUID, since: datetime) -> None:
+    """What a request holds from `since` on is its booking's, what lies before goes back. Needs no lock."""
+    work.pg.execute("DELETE FROM commitments WHERE request_id = %s AND ends_at <= %s", [request_id, since])
+    work.pg.execute(
+        """UPDATE commitments SET request_id = NULL, booking_id = %s, starts_at = greatest(starts_at, %s)
+            WHERE request_id = %s""",
+        [booking_id, since, request_id],
+    )

@@ -146,14 +146,15 @@ def define(cluster: Cluster, nodes: Iterable[NodeSpec]) -> Line | None:
 
 
 def foreign(
-    cluster: Cluster, id: str, node: str, gpus: tuple[int, ...], until: int | None, what: str, at: int
+    cluster: Cluster, id: str, node: str, gpus: tuple[int, ...], until: int | None, what: str, at: int, who: str = ""
 ) -> Line | None:
     """Somebody else's job from now on; None when it is there already. Held units refuse it, as a cluster would."""
     if id in cluster.foreign:
         return None
     _units_there(cluster, node, gpus)
     _unused(cluster, node, gpus, at, FOREVER if until is None else until, but="")
-    return Line("foreign", "", {"id": id, "node": node, "gpus": list(gpus), "until": until, "what": what})
+    words = {"id": id, "node": node, "gpus": list(gpus), "until": until, "what": what}
+    return Line("foreign", "", {**words, "who": who} if who else words)
 
 
 def take_away(cluster: Cluster, node: str, ref: Ref, why: str, at: int) -> Line | None:
@@ -228,11 +229,13 @@ def _workload_possible(workload: Workload) -> None:
 
 def _free(cluster: Cluster, order: Order, words: dict[str, Any], at: int) -> None:
     for node, gpus in words["places"]:
-        _unused(cluster, node, gpus, max(words["start"], at), words["end"], but=order.ref.name)
+        _unused(cluster, node, gpus, max(words["start"], at), words["end"], order.ref.name, frozenset(order.people))
 
 
-def _unused(cluster: Cluster, node: str, gpus: Iterable[int], first: int, last: int, but: str) -> None:
-    """No other reservation and nothing foreign has one of these units in `[first, last)`."""
+def _unused(
+    cluster: Cluster, node: str, gpus: Iterable[int], first: int, last: int, but: str, people: frozenset[str] = frozenset()
+) -> None:
+    """No other reservation and nothing foreign has one of these units in `[first, last)`; what is of `people` may stay."""
     wanted = set(gpus)
     index = cluster.on_node.get(node, {})
     for name in list(index):
@@ -247,7 +250,7 @@ def _unused(cluster: Cluster, node: str, gpus: Iterable[int], first: int, last: 
                 clash = ", ".join(map(str, sorted(wanted & set(span.gpus))))
                 raise BackendError("conflict", f"GPU {clash} of node {node} is held by another booking then.", name)
     for f in cluster.foreign.values():
-        if f.node != node or (but and f.taken_from == but) or not wanted & set(f.gpus):
+        if f.node != node or (but and f.taken_from == but) or f.who in people or not wanted & set(f.gpus):
             continue
         if f.since < last and (f.until is None or first < f.until) and f.since != f.until:
             raise BackendError("conflict", f"Node {node} is used by something else then: {f.what}", f.id)

@@ -54,9 +54,11 @@ class Faults:
         self._write(lambda c, now: deciding.take_away(c, node, ref, why, now))
 
     def foreign_job(
-        self, node: str, gpus: Iterable[int], until: datetime | None = None, what: str = "a job", id: str = ""
-    ) -> str:
-        """Somebody else's job from now on, with its own limit if any. `conflict` when units are held then.
+        self, node: str, gpus: Iterable[int], until: datetime | None = None, what: str = "a job", id: str = "",
+        who: str = "",
+    ) -> str:  # fmt: skip
+        """Somebody else's job from now on, with its own limit if any. `conflict` when units are held then. `who`: the
+        cluster user whose it is.
 
         Answers with its id, for `foreign_ends`.
         """
@@ -64,7 +66,7 @@ class Faults:
         end = None if until is None else _s(until, 0)
 
         def decide(cluster: Cluster, now: int) -> Line | None:
-            return deciding.foreign(cluster, id or f"job-{cluster.last_id + 1}", node, units, end, what, now)
+            return deciding.foreign(cluster, id or f"job-{cluster.last_id + 1}", node, units, end, what, now, who)
 
         entry = self._write(decide)
         return id if entry is None else str(entry.body["id"])

@@ -55,6 +55,7 @@ def observation(cluster: Cluster, ref: Ref, now: int, observed_at: datetime) -> 
         places=places(reservation),
         why=seen.why,
         raw=seen.raw,
+        leaving=leaving(cluster, reservation, now),
     )
 
 
@@ -117,6 +118,28 @@ def places(r: Reservation) -> tuple[Place, ...]:
         if span.until is None:
             held.setdefault(span.node, []).extend(span.gpus)
     return tuple(Place(node, tuple(sorted(gpus))) for node, gpus in sorted(held.items()))
+
+
+def leaving(cluster: Cluster, r: Reservation, now: int) -> tuple[Place, ...]:
+    """Units it gave back on nodes that have not answered since: nobody has seen them empty."""
+    found: dict[str, list[int]] = {}
+    for span in r.spans:
+        if span.until is None or not _silent_since(cluster, span.node, span.until, now):
+            continue
+        found.setdefault(span.node, []).extend(span.gpus)
+    return tuple(Place(node, tuple(sorted(set(gpus)))) for node, gpus in sorted(found.items()))
+
+
+def _silent_since(cluster: Cluster, node: str, at: int, now: int) -> bool:
+    """Whether the node was away at an instant, and has not been there for a moment until now."""
+    away = at
+    for outage in sorted(cluster.outages.get(node, ()), key=lambda o: o.since):
+        if outage.gpus is None and outage.since <= min(away, now):
+            until = _seen_until(outage, now)
+            if until is None:
+                return True
+            away = max(away, until)
+    return False
 
 
 def begun(cluster: Cluster, r: Reservation, now: int) -> int | None:
@@ -311,7 +334,7 @@ def inventory(cluster: Cluster, seed: int, now: int, observed_at: datetime) -> I
     for f in cluster.foreign.values():
         if f.since <= now and (f.until is None or f.until > now):
             until = None if f.until is None or f.taken_from is not None else instant(f.until)
-            foreign.setdefault(f.node, []).append(ExternalUse(f.gpus, until, f.what))
+            foreign.setdefault(f.node, []).append(ExternalUse(f.gpus, until, f.what, f.who))
     nodes = tuple(
         _facts(cluster, spec, seed, now, observed_at, tuple(foreign.get(spec.name, ())))
         for _, spec in sorted(cluster.nodes.items())

@@ -119,6 +119,7 @@ class Foreign:
     until: int | None
     what: str
     taken_from: str | None = None
+    who: str = ""
 
 
 @dataclass(slots=True)
@@ -329,7 +330,7 @@ def _drain(cluster: Cluster, entry: Entry) -> None:
 def _foreign(cluster: Cluster, entry: Entry) -> None:
     body = entry.body
     cluster.foreign[body["id"]] = Foreign(
-        body["id"], body["node"], tuple(body["gpus"]), entry.at, body["until"], body["what"]
+        body["id"], body["node"], tuple(body["gpus"]), entry.at, body["until"], body["what"], who=body.get("who", "")
     )
 
 
