@@ -98,11 +98,14 @@ def _book_once(
         return done
     desk = offers.open_desk(work, actor, ask.project, ask.exactly)
     pools = offers.pools_asked(desk, ask)
-    failed: list[Reason] = []
+    without: list[tuple[Pool, tuple[Reason, ...]]] = []
     for found in offers.find_offers(desk, ask, tuple(p for p in pools if p.id not in skip)):
         if isinstance(found, Offer):
             return _confirm(desk, queue, ask, found, booking_id)
-        failed += [r for r in found[1] + _limits_anyway(desk, ask, found[0]) if r not in failed]
+        without.append(found)
+    failed: list[Reason] = []
+    for pool, reasons in without:  # what the limits say is asked only now that no pool can serve it
+        failed += [r for r in reasons + _limits_anyway(desk, ask, pool) if r not in failed]
     failed += [r for reasons in skip.values() for r in reasons if r not in failed]
     raise Refused(Refusal(tuple(failed)))
 
