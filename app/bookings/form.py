@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 from pydantic import BaseModel, ValidationError
 
 from app.bookings.schemas import BookingIn, parse_duration
+from app.kernel.window import instants_of
 
 _HOURS = re.compile(r"(\d{1,6}(?:\.\d{1,10}|,\d{1,2})?)\s*h?", re.ASCII)
 _LOCAL = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d(?::\d\d)?)", re.ASCII)
@@ -96,16 +97,6 @@ def read(fields: BookFields, zone: ZoneInfo, *, named: bool) -> Read:
             said = fault["msg"].removeprefix("Value error, ") if most is None else f"at most {most} characters"
             faults.setdefault(_FIELDS.get(name, name), f"{said[:1].upper()}{said[1:]}.")
         return Read(None, faults)
-
-
-def instants_of(local: datetime, zone: ZoneInfo) -> tuple[datetime, ...]:
-    """The UTC instants at which clocks there show this local time: none, one, or two in order."""
-    found = []
-    for fold in (0, 1):
-        instant = local.replace(tzinfo=zone, fold=fold).astimezone(UTC)
-        if instant.astimezone(zone).replace(tzinfo=None, fold=0) == local and instant not in found:
-            found.append(instant)
-    return tuple(found)
 
 
 def nearest_of(local: datetime, zone: ZoneInfo) -> tuple[datetime, datetime]:

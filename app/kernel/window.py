@@ -66,6 +66,16 @@ def local_midnights(window: Window, zone: ZoneInfo) -> list[datetime]:
     return midnights
 
 
+def instants_of(local: datetime, zone: ZoneInfo) -> tuple[datetime, ...]:
+    """The UTC instants at which clocks there show this local time: none, one, or two in order."""
+    found = []
+    for fold in (0, 1):
+        instant = local.replace(tzinfo=zone, fold=fold).astimezone(UTC)
+        if instant.astimezone(zone).replace(tzinfo=None, fold=0) == local and instant not in found:
+            found.append(instant)
+    return tuple(found)
+
+
 def split_days(window: Window, zone: ZoneInfo) -> list[tuple[date, Window]]:
     """The window cut at local midnights, each piece with its local day. Days have 23 to 26 hours."""
     return [(p.start.astimezone(zone).date(), p) for p in window.cut(local_midnights(window, zone))]

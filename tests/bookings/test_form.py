@@ -7,8 +7,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from app.bookings.form import BookFields, fields_of, instants_of, nearest_of, read
+from app.bookings.form import BookFields, fields_of, nearest_of, read
 from app.bookings.schemas import Ask, BookingIn
+from app.kernel.window import instants_of
 
 BERLIN = ZoneInfo("Europe/Berlin")
 FIELDS = {"project": "plasma", "kind": "any", "shape": "units", "units": "8", "when": "asap", "hours": "6"}
