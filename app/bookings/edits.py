@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from app.bookings import due, queries
+from app.bookings import due, policies, queries
 from app.bookings.facts import Booking, Project
 from app.bookings.lifecycle import BookingView, Pace, State, tick
 from app.bookings.moves import write_changes
-from app.inventory import queries as inventory
 from app.inventory.facts import Pool
 from app.kernel import ids
 from app.kernel.actor import SYSTEM, Actor
@@ -145,4 +144,5 @@ def project_of(work: Work, booking: Booking) -> Project:
 
 
 def pool_of(work: Work, booking: Booking) -> Pool:
-    return inventory.pools_with_ids(work, [booking.pool_id])[booking.pool_id]
+    """The pool with the policy that counts for the booking's project."""
+    return policies.pool_of(work, booking)

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from psycopg.errors import ExclusionViolation
 
-from app.bookings import offers, queries, rules
+from app.bookings import offers, policies, queries, rules
 from app.bookings.capacity import FOREVER, instant
 from app.bookings.edits import (
     Key,
@@ -26,6 +26,7 @@ from app.bookings.facts import Booking, Held, PriceSegment
 from app.bookings.lifecycle import State
 from app.bookings.offers import Desk
 from app.bookings.placement import Part, free_until
+from app.bookings.rules_load import Approval
 from app.inventory import queries as inventory
 from app.inventory.facts import Pool
 from app.kernel.actor import Actor
@@ -40,7 +41,7 @@ from app.quotas.rules import QuotaEffect, Scope, pieces
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """A later end and what it means: the price of what is added, and of all of it."""
+    """A later end and what it means: the price of what is added, and of all of it; who has to approve all of it."""
 
     booking: Booking
     end: datetime
@@ -48,6 +49,7 @@ class Extension:
     total: Cost
     segments: tuple[PriceSegment, ...]
     effects: tuple[QuotaEffect, ...]
+    approval: Approval | None = None
 
 
 def quote_extension(
@@ -83,7 +85,7 @@ def extend(
     allow(actor, booking)
     project = project_of(work, booking)
     scopes = quotas.lock_scopes(work, project.tenant_id, project.id, booking.account_id, [booking.kind])
-    pool = inventory.lock_pools(work, [booking.pool_id])[booking.pool_id]
+    pool = policies.lock_pool(work, booking)
     locked = queries.lock_booking(work, booking_id)
     assert locked is not None
     check_version(locked, version)
@@ -150,19 +152,21 @@ def _extension(desk: Desk, booking: Booking, pool: Pool, end: datetime, scopes: 
         reasons.append(rules.no_price(booking.kind, desk.project.price_group))
         raise Refused(Refusal(tuple(reasons)))
     asked = pieces(segments, desk.zone, booking.units)
-    over, effects = offers.quota_of(desk, scopes, asked, added, desk.now)
+    over, effects = offers.limits_of(desk, pool, booking.account_id, scopes, asked, added)
     reasons += over
     if reasons:
         raise Refused(Refusal(tuple(reasons)))
     before = queries.segments_of(desk.work, booking.id)
     every = (*(Segment(s.window, s.price_id, s.per_hour) for s in before), *segments)
+    total = cost(every, booking.units, booking.currency)
     return Extension(
         booking,
         end,
         cost(segments, booking.units, booking.currency),
-        cost(every, booking.units, booking.currency),
+        total,
         tuple(PriceSegment(s.window, s.price_id, s.per_hour) for s in segments),
         effects,
+        offers.approval_of(desk, pool, Window(booking.starts_at, end), total, booking.units),
     )
 
 

@@ -105,6 +105,16 @@ def check_start(start: datetime, policy: Policy, now: datetime) -> list[Reason]:
     return reasons
 
 
+def check_open(policy: Policy, kind: str, cluster: str) -> list[Reason]:
+    """Whether the pool takes bookings of those whose policy it is."""
+    if policy.may_book:
+        return []
+    return [
+        Reason("not_open", f"{kind} on {cluster} is open to tenants and projects that are named, and this one is not.",
+               None, kind, "Ask the operators to open it, or choose another kind or cluster.", "kind")
+    ]  # fmt: skip
+
+
 def check_horizon(end: datetime, policy: Policy, now: datetime) -> list[Reason]:
     """Beyond what is planned ahead."""
     last = now + policy.horizon
@@ -118,7 +128,10 @@ def check_horizon(end: datetime, policy: Policy, now: datetime) -> list[Reason]:
 
 
 def check_extension(booked: Window, first_end: datetime, end: datetime, policy: Policy, now: datetime) -> list[Reason]:
-    """A later end for a booking: `first_end` is the end that was booked at first, before any extension."""
+    """A later end for a booking: `first_end` is the end that was booked at first, before any extension.
+
+    The same limits as for a new booking, by its whole length. An edit that does not lengthen is not asked for its length.
+    """
     if end <= booked.end:
         return [
             Reason("not_later", "An extension ends after the booking's end.", iso(booked.end), iso(end),
@@ -142,6 +155,13 @@ def check_extension(booked: Window, first_end: datetime, end: datetime, policy: 
         reasons.append(
             Reason("length_off_grid", f"Extensions are multiples of {grid}. You asked for {asked}.", grid, asked,
                    f"Choose {length_text(snap_up(end - booked.end, policy.grid))}.", "end", True)
+        )  # fmt: skip
+    ahead = booked.end - now
+    if policy.extend_within is not None and ahead > policy.extend_within:
+        within, asked = length_text(policy.extend_within), length_text(ahead)
+        reasons.append(
+            Reason("extended_too_early", f"Bookings are extended in their last {within}. This one has {asked} to go.",
+                   within, asked, f"Extend it from {iso(booked.end - policy.extend_within)} on.", "end")
         )  # fmt: skip
     if policy.max_extension is not None and end - first_end > policy.max_extension:
         most, asked = length_text(policy.max_extension), length_text(end - first_end)

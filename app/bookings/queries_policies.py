@@ -1,0 +1,140 @@
+"""Words of tenants and projects that lie over a pool's policy, and what people and projects have booked in a pool, in SQL.
+
+The tenant is the transaction's: row-level security shows no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from app.bookings.rules_load import Load
+from app.inventory.facts import Pool
+from app.kernel.ids import new_id
+from app.kernel.window import Window
+from app.plumbing.db import Work
+
+OVERRIDES_OF = """SELECT o.pool_id, o.words FROM policy_overrides o
+ WHERE o.tenant_id = berth_tenant() AND (o.project_id IS NULL OR o.project_id ="""
+IN_ORDER = "ORDER BY o.project_id NULLS FIRST"
+OVERRIDES = f"""{OVERRIDES_OF} (
+   SELECT p.id FROM projects p WHERE p.tenant_id = berth_tenant() AND (p.slug = %s OR p.id = %s))) {IN_ORDER}"""
+"""The tenant's words and then a project's, for every pool. Values: the project's slug and id, either may be None."""
+
+
+def laid_over(pools: Iterable[Pool], rows: Sequence[tuple[int, dict[str, Any]]]) -> tuple[Pool, ...]:
+    """Pools with the policy that counts for a project, from the rows of OVERRIDES."""
+    if not rows:
+        return tuple(pools)
+    laid = []
+    for pool in pools:
+        policy = pool.policy
+        for pool_id, words in rows:
+            if pool_id == pool.id:
+                policy = policy.under(words)
+        laid.append(pool if policy is pool.policy else replace(pool, policy=policy))
+    return tuple(laid)
+
+
+# One row: the largest rate of the person's and of the project's bookings at any instant of the window, and what of the
+# person's and the tenant's lies after the hours that are free for all. Right only under the pool's lock: whoever adds to
+# any of it takes that lock first; who gives back does not, and only makes it less.
+_LOAD = """
+WITH b AS (
+  SELECT account_id = %(account)s AS own, project_id = %(project)s AS ours, units * share840 AS rate, starts_at, ends_at
+    FROM bookings
+   WHERE tenant_id = %(tenant)s AND pool_id = %(pool)s AND ends_at > %(since)s
+     AND state IN ('REQUESTED', 'BOOKED', 'STARTING', 'ACTIVE') AND id IS DISTINCT FROM %(leaving)s),
+e AS (
+  SELECT own, ours, e.at, e.rate
+    FROM b CROSS JOIN LATERAL (VALUES (greatest(starts_at, %(start)s), rate), (ends_at, -rate)) e (at, rate)
+   WHERE starts_at < %(end)s AND ends_at > %(start)s)
+SELECT (SELECT max(level) FROM (SELECT sum(rate) OVER (ORDER BY at) AS level FROM e WHERE own) l),
+       (SELECT max(level) FROM (SELECT sum(rate) OVER (ORDER BY at) AS level FROM e WHERE ours) l),
+       (SELECT sum(rate * extract(epoch FROM ends_at - greatest(starts_at, %(free)s))::bigint)
+          FROM b WHERE own AND ends_at > %(free)s),
+       (SELECT sum(rate * extract(epoch FROM ends_at - greatest(starts_at, %(free)s))::bigint)
+          FROM b WHERE ends_at > %(free)s)"""
+
+
+def load_of(
+    work: Work,
+    pool_id: int,
+    project_id: UUID,
+    account_id: UUID | None,
+    window: Window,
+    free: datetime,
+    leaving: UUID | None = None,
+) -> Load:
+    """What is booked already in a pool, without the booking `leaving`. `free`: until when hours are not counted as ahead."""
+    values = {
+        "tenant": work.tenant_id,
+        "pool": pool_id,
+        "project": project_id,
+        "account": account_id,
+        "since": min(window.start, free),
+        "start": window.start,
+        "end": window.end,
+        "free": free,
+        "leaving": leaving,
+    }
+    return Load(*(int(n or 0) for n in work.pg.execute(_LOAD, values).fetchone()))
+
+
+# --- the words themselves ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """What is said for a tenant (`project` None) or a project about a pool."""
+
+    pool_id: int
+    cluster: str
+    pool: str
+    project_id: UUID | None
+    project: str | None
+    project_name: str | None
+    words: dict[str, Any]
+
+
+_ALL = """SELECT o.pool_id, c.name, l.name, o.project_id, p.slug, p.name, o.words
+            FROM policy_overrides o JOIN pools l ON l.id = o.pool_id JOIN clusters c ON c.id = l.cluster_id
+            LEFT JOIN projects p ON p.tenant_id = o.tenant_id AND p.id = o.project_id
+           WHERE o.tenant_id = berth_tenant()"""
+
+
+def overrides(work: Work) -> tuple[Override, ...]:
+    """Everything said for the tenant and its projects, by pool."""
+    rows = work.pg.execute(f"{_ALL} ORDER BY o.pool_id, o.project_id NULLS FIRST")
+    return tuple(Override(*row) for row in rows)
+
+
+def find_override(work: Work, pool_id: int, project_id: UUID | None) -> dict[str, Any] | None:
+    """The words said for exactly this tenant or project about a pool."""
+    row = work.pg.execute(
+        """SELECT words FROM policy_overrides WHERE tenant_id = berth_tenant() AND pool_id = %s
+              AND project_id IS NOT DISTINCT FROM %s""",
+        [pool_id, project_id],
+    ).fetchone()
+    return None if row is None else row[0]
+
+
+def store_override(work: Work, pool_id: int, project_id: UUID | None, words: dict[str, Any]) -> None:
+    """Say these words instead of what was said; no words: nothing is said any more. The pool is locked."""
+    if not words:
+        work.pg.execute(
+            """DELETE FROM policy_overrides WHERE tenant_id = berth_tenant() AND pool_id = %s
+                  AND project_id IS NOT DISTINCT FROM %s""",
+            [pool_id, project_id],
+        )
+        return
+    work.pg.execute(
+        """INSERT INTO policy_overrides (tenant_id, id, project_id, pool_id, words) VALUES (%s, %s, %s, %s, %s)
+           ON CONFLICT ON CONSTRAINT one_override DO UPDATE SET words = excluded.words""",
+        [work.tenant_id, new_id(), project_id, pool_id, Jsonb(words)],
+    )
