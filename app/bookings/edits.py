@@ -14,12 +14,13 @@ from uuid import UUID
 
 from app.bookings import due, policies, queries
 from app.bookings.facts import Booking, Project
-from app.bookings.lifecycle import BookingView, Pace, State, tick
+from app.bookings.lifecycle import BookingView, Pace, State, follow, tick
 from app.bookings.moves import write_changes
 from app.inventory.facts import Pool
 from app.kernel import ids
 from app.kernel.actor import SYSTEM, Actor
 from app.kernel.errors import Conflict, Forbidden, NotFound
+from app.plumbing import outbox
 from app.plumbing.db import Work
 from app.plumbing.queue import Queue, send_after_commit
 
@@ -109,6 +110,23 @@ def caught_up(work: Work, booking: Booking, now: datetime) -> tuple[BookingView,
     changes = tick(view, now, pace)
     view = write_changes(work, booking, view, changes, SYSTEM, now)
     return view, view.state
+
+
+def view_now(work: Work, booking: Booking, now: datetime) -> BookingView:
+    """The same without writing anything: for what a verb would do."""
+    allocation = queries.allocation_of(work, booking.id)
+    assert allocation is not None
+    view = queries.view_of(work, booking, queries.holds_of(work, booking.id), allocation)
+    return follow(view, tick(view, now, pace_of(pool_of(work, booking))))
+
+
+def tell_owner(work: Work, actor: Actor, booking: Booking, kind: str, now: datetime, **more: str) -> None:
+    """Somebody else changed a person's booking: that person is told by whom."""
+    if booking.account_id is not None and booking.account_id != actor.account_id:
+        outbox.tell(
+            work, kind, now, booking.account_id, booking.id, number=booking.number, name=booking.name, by=actor.label,
+            **more,
+        )  # fmt: skip
 
 
 def pace_of(pool: Pool) -> Pace:

@@ -25,10 +25,11 @@ class CancelTerms:
 
 
 def cancel_terms(booking: Booking, policy: Policy, now: datetime) -> CancelTerms:
-    """Free within `free_cancel` of booking and until `cancel_notice` before the start, whichever is later."""
+    """Free within `free_cancel` of booking and until `cancel_notice` before the start, whichever is later; free too once
+    the start has come and it is not in place: then it was not the person who was late."""
     free = max(booking.booked_at + policy.free_cancel, booking.starts_at - policy.cancel_notice)
     nothing = line_amount(Fraction(0), booking.currency)
-    if not policy.cancel_fee_percent or now <= free:
+    if not policy.cancel_fee_percent or now <= free or now >= booking.starts_at:
         return CancelTerms(nothing, policy.cancel_fee_percent, free)
     fee = line_amount(Fraction(booking.quoted) * policy.cancel_fee_percent / 100, booking.currency)
     return CancelTerms(fee, policy.cancel_fee_percent, None)

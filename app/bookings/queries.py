@@ -38,6 +38,7 @@ from app.bookings.lifecycle import (
     State,
     move,
 )
+from app.bookings.queries_policies import IN_ORDER, OVERRIDES_OF
 from app.kernel.actor import Actor
 from app.kernel.ids import new_id, short
 from app.kernel.money import SCALE, line_amount
@@ -49,7 +50,7 @@ SELECT b.id, b.tenant_id, b.project_id, p.slug AS project, p.name AS project_nam
        b.reference, b.state, b.outcome, b.kind, k.name AS kind_name, b.cluster_id, c.name AS cluster, b.pool_id, b.units,
        b.nodes, b.per_node, b.within, b.share840, b.starts_at, b.ends_at, b.provided_at, b.released_at, b.left_by,
        b.emptied_at, b.asked, b.currency, b.quoted, b.zone, b.account_id, b.booked_by, b.booked_at, b.workload,
-       b.first_used_at, b.metered_until, b.version
+       b.first_used_at, b.metered_until, b.version, b.near, b.shared, b.series_id, b.occurs_at, b.class_id
   FROM bookings b JOIN projects p ON p.tenant_id = b.tenant_id AND p.id = b.project_id
   JOIN kinds k ON k.slug = b.kind JOIN clusters c ON c.id = b.cluster_id"""
 
@@ -156,7 +157,8 @@ def multirange(ranges: Iterable[tuple[int, int]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NewBooking:
-    """Everything that is written when a booking is made. `holds` are (node, multirange text)."""
+    """Everything that is written when a booking is made. `holds` are (node, multirange text); `owner` is an account and its
+    name where that is not who books."""
 
     id: UUID
     allocation_id: UUID
@@ -180,6 +182,11 @@ class NewBooking:
     holds: tuple[tuple[int, str], ...]
     segments: tuple[PriceSegment, ...]
     due_at: datetime
+    near: str | None = None
+    series_id: UUID | None = None
+    occurs_at: datetime | None = None
+    class_id: UUID | None = None
+    owner: tuple[UUID, str] | None = None
 
 
 def insert_booking(
@@ -198,6 +205,7 @@ def insert_booking(
     The exclusion constraint is judged here: a unit that is taken raises ExclusionViolation, and the transaction is over.
     """
     state = move(None, event)
+    owner = new.owner or (actor.account_id, actor.label)
     values = {
         "tenant": new.project.tenant_id,
         "id": new.id,
@@ -221,6 +229,12 @@ def insert_booking(
         "zone": new.project.zone,
         "account": actor.account_id,
         "actor": actor.label,
+        "owner": owner[0],
+        "owner_name": owner[1],
+        "near": new.near,
+        "series": new.series_id,
+        "occurs": new.occurs_at,
+        "class": new.class_id,
         "now": now,
         "workload": None if new.workload is None else Jsonb(new.workload),
         "state": state,
@@ -243,7 +257,7 @@ def insert_booking(
         new.id, project.tenant_id, project.id, project.slug, project.name, number, new.name, new.cost_centre, new.reference,
         state.value, None, new.kind, kind_name, new.cluster_id, cluster, new.pool_id, new.units, new.nodes, new.per_node,
         new.within, new.share840, new.window.start, new.window.end, None, None, None, None, False, new.currency, new.quoted,
-        project.zone, actor.account_id, actor.label, now, new.workload, None, None, 1,
+        project.zone, *owner, now, new.workload, None, None, 1, new.near, False, new.series_id, new.occurs_at, new.class_id,
     )  # fmt: skip
 
 
@@ -255,10 +269,10 @@ WITH a AS (
 b AS (
   INSERT INTO bookings (id, tenant_id, project_id, name, cost_centre, reference, state, kind, cluster_id, pool_id, units,
     nodes, per_node, within, share840, starts_at, ends_at, asked, currency, quoted, zone, account_id, booked_by, booked_at,
-    workload, version)
+    workload, version, near, series_id, occurs_at, class_id)
   VALUES (%(id)s, %(tenant)s, %(project)s, %(name)s, %(cost_centre)s, %(reference)s, %(state)s, %(kind)s, %(cluster)s,
     %(pool)s, %(units)s, %(nodes)s, %(per_node)s, %(within)s, %(share)s, %(starts)s, %(ends)s, false, %(currency)s,
-    %(quoted)s, %(zone)s, %(account)s, %(actor)s, %(now)s, %(workload)s, 1)
+    %(quoted)s, %(zone)s, %(owner)s, %(owner_name)s, %(now)s, %(workload)s, 1, %(near)s, %(series)s, %(occurs)s, %(class)s)
   RETURNING number),
 p AS (
   INSERT INTO booking_prices (tenant_id, booking_id, starts_at, ends_at, price_id, per_hour)
@@ -464,7 +478,7 @@ _ALLOCATION = """a.id, a.cluster_id, a.name, a.generation, a.gone, a.wanted, a.e
 @dataclass(frozen=True, slots=True)
 class Served:
     """A booking as its object's due row leads to it, locked. `ours`: whether the lease counts; `pools`: rows of its pool.
-    `left`: what it gave back and nobody has seen empty yet."""
+    `left`: what it gave back and nobody has seen empty yet. `words`: what is said for its project over the pool's policy."""
 
     booking: Booking
     held: tuple[Held, ...]
@@ -474,6 +488,7 @@ class Served:
     now: datetime
     pools: list[tuple]
     left: tuple[Held, ...] = ()
+    words: Sequence[tuple] = ()
 
 
 def lock_served(work: Work, allocation_id: UUID, ours: tuple[str, Any], pool: str) -> Served | None:
@@ -483,7 +498,7 @@ def lock_served(work: Work, allocation_id: UUID, ours: tuple[str, Any], pool: st
     `ours` answers with a row when the lease counts; `pool` is how inventory reads pools.
     """
     of = [allocation_id]
-    _, _, kept, clock, bookings, held, allocations, conditions, outages, pools = work.together(
+    _, _, kept, clock, bookings, held, allocations, conditions, outages, pools, words = work.together(
         (f"SELECT FROM bookings WHERE id = {_SERVED} FOR NO KEY UPDATE", of),
         (f"SELECT FROM holds WHERE booking_id = {_SERVED} ORDER BY id FOR NO KEY UPDATE", of),
         ours,
@@ -494,13 +509,14 @@ def lock_served(work: Work, allocation_id: UUID, ours: tuple[str, Any], pool: st
         (_CONDITIONS.format(_SERVED, "AND until IS NULL"), of),
         (_OUTAGES.format(_SERVED), of),
         (f"{pool} WHERE p.id = (SELECT pool_id FROM bookings WHERE id = {_SERVED})", of),
+        (f"{OVERRIDES_OF} (SELECT project_id FROM bookings WHERE id = {_SERVED})) {IN_ORDER}", of),
     )
     if not bookings:
         return None
     booking, ever, allocation = Booking(*bookings[0]), _held(held), Allocation(*allocations[0])
     holds, left = tuple(h for h in ever if h.left_at is None), tuple(h for h in ever if h.left_at and h.live)
     view = _view(booking, holds, allocation, conditions, outages)
-    return Served(booking, holds, allocation, view, bool(kept), work.product_now_of(clock), pools, left)
+    return Served(booking, holds, allocation, view, bool(kept), work.product_now_of(clock), pools, left, words)
 
 
 def lock_metered(
@@ -737,13 +753,14 @@ def store_failure(work: Work, allocation_id: UUID, error: str) -> None:
 
 
 def people_of(work: Work, booking: Booking) -> tuple[str, ...]:
-    """The people who get access, by their user names on the booking's cluster: members and leads of the project, and
-    who booked it. Whoever has none there yet is given one."""
+    """The people who get access, by their user names on the booking's cluster: whose it is and the leads of the project;
+    when it is shared, its members too. Whoever has none there yet is given one."""
     rows = work.pg.execute(
         """SELECT a.id FROM accounts a
             WHERE NOT a.disabled AND (a.id = %s OR a.id IN (
-                SELECT account_id FROM memberships WHERE project_id = %s AND role IN ('member', 'lead')))""",
-        [booking.account_id, booking.project_id],
+                SELECT account_id FROM memberships WHERE project_id = %s AND (role = 'lead' OR role = 'member'
+                   AND (SELECT shared FROM bookings WHERE id = %s))))""",
+        [booking.account_id, booking.project_id, booking.id],
     ).fetchall()
     names = cluster_users.names_on(work, booking.cluster_id, [row[0] for row in rows])
     return tuple(sorted(names.values()))

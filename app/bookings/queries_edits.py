@@ -60,6 +60,11 @@ def end_holds(work: Work, booking_id: UUID, blocked_until: datetime) -> None:
     )
 
 
+def look_again(work: Work, booking_id: UUID) -> None:
+    """Metering begins anew with what is not written yet: the pieces of the schedule have changed."""
+    work.pg.execute("UPDATE bookings SET ends_at = ends_at WHERE id = %s", [booking_id])
+
+
 # --- units given back -------------------------------------------------------------------------------------------------
 
 

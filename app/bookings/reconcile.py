@@ -25,6 +25,7 @@ from app.bookings.facts import Allocation, Booking, Held
 from app.bookings.lifecycle import FINAL, Outage, Pace, Seen, next_step, tick
 from app.bookings.moves import write_changes
 from app.bookings.queries import Served
+from app.bookings.queries_policies import laid_over
 from app.inventory import queries as inventory
 from app.inventory.connections import ask, backend_of
 from app.inventory.facts import Cluster
@@ -231,7 +232,7 @@ def _seen(answer: Observation, first_gpus: dict[str, int]) -> Seen:
 
 
 def _pace(found: Served, pace: Pace | None) -> Pace:
-    (pool,) = inventory.pools_of(found.pools)
+    (pool,) = laid_over(inventory.pools_of(found.pools), found.words)
     return replace(pace or Pace(), ahead=pool.policy.made_ahead)
 
 
@@ -283,4 +284,6 @@ def access_for(plumbing: Plumbing, booking: Booking, account_id: UUID) -> Access
         return ask(backend, lambda: backend.access(Ref(allocation.name), user))
     except BackendError as error:
         log.warning("no access", cluster=cluster.name, object=allocation.name, kind=error.kind, error=error.sentence)
+        if error.kind == "permission":
+            return f"It is {booking.booked_by}'s, and not shared with the project. Whoever has it, or a lead, may share it."
         return error.sentence

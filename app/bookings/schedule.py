@@ -50,6 +50,11 @@ def shrunk(segments: Iterable[PriceSegment], at: datetime, units: int) -> tuple[
     return tuple(found)
 
 
+def cut(segments: Iterable[PriceSegment], at: datetime) -> tuple[PriceSegment, ...]:
+    """The same schedule in pieces none of which an instant lies in."""
+    return tuple(replace(s, window=part) for s in segments for part in s.window.cut([at]))
+
+
 def pieces_of(segments: Iterable[PriceSegment], zone: str, units: int, share840: int = WHOLE) -> tuple[Piece, ...]:
     """What the schedule takes of limits, by local day and price."""
     return tuple(p for s in segments for p in pieces([s], ZoneInfo(zone), s.units or units, share840))

@@ -85,6 +85,16 @@ def lock_scopes(
     return _scopes(work, LOCK_SCOPES, tenant_id, project_id, account_id, kinds)
 
 
+def lock_scopes_of_people(
+    work: Work, tenant_id: UUID, project_id: UUID, accounts: Sequence[UUID], kind: str
+) -> tuple[Scope, ...]:
+    """The scopes of several people in a project, and those that are theirs all together, locked in one id order."""
+    values = scope_values(tenant_id, project_id, None, [kind]) | {"accounts": list(accounts)}
+    work.pg.execute(SHARE_LIMITS, values)
+    sql = LOCK_SCOPES.replace("s.account_id = %(account)s", "s.account_id = ANY(%(accounts)s)")
+    return tuple(Scope(*row) for row in work.pg.execute(sql, values))
+
+
 def own_limits(work: Work) -> None:
     """Wait until nobody is committing units for the tenant, and hold off everybody who wants to, until the transaction
     ends. Stands where the scopes stand in the order of locks: before any of them."""
@@ -262,3 +272,17 @@ def hand_over(work: Work, request_id: UUID, booking_id: UUID, since: datetime) -
             WHERE request_id = %s""",
         [booking_id, since, request_id],
     )
+
+
+def move_between_people(
+    work: Work, booking_id: UUID, since: datetime, old: Sequence[Scope], new: Sequence[Scope], pieces: Sequence[Piece]
+) -> None:
+    """From `since` on a booking counts in the limits of another person. The scopes are locked."""
+    work.pg.execute(
+        """WITH gone AS (DELETE FROM commitments
+                          WHERE booking_id = %(booking)s AND starts_at >= %(since)s AND scope_id = ANY(%(scopes)s))
+           UPDATE commitments SET ends_at = %(since)s
+            WHERE booking_id = %(booking)s AND starts_at < %(since)s AND ends_at > %(since)s AND scope_id = ANY(%(scopes)s)""",
+        {"booking": booking_id, "since": since, "scopes": [s.id for s in old]},
+    )
+    commit_pieces(work, work.tenant_id, new, pieces, booking_id)
