@@ -307,7 +307,7 @@ def _writes(found: Found, actor: Actor, ask: Ask, scopes: tuple[Any, ...]) -> li
         "within": ask.shape.within, "share": 840, "starts": offer.window.start, "ends": offer.window.end,
         "blocked": offer.window.end, "currency": project.currency, "quoted": offer.cost.amount, "zone": project.zone,
         "account": actor.account_id, "actor": actor.label, "now": desk.now, "workload": Jsonb({"kind": "default"}),
-        "state": "BOOKED", "why": "", "allocation": allocation, "short": short(allocation),
+        "state": "BOOKED", "event": "book", "why": "", "allocation": allocation, "short": short(allocation),
         "hold_ids": [new_id() for _ in offer.placement.parts],
         "hold_nodes": [p.node_id for p in offer.placement.parts],
         "hold_units": [queries.multirange(p.positions) for p in offer.placement.parts],

@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from app.bookings import queries
+from app.bookings import queries, queries_requests
 from app.bookings.facts import Booking
-from app.bookings.lifecycle import BookingView, Change, Condition, Event, Move, Raise, follow
+from app.bookings.lifecycle import OUTCOMES, BookingView, Change, Condition, Event, Move, Raise, follow
 from app.kernel.actor import Actor
 from app.plumbing import outbox
 from app.plumbing.db import Work
 from app.quotas import queries as quotas
+
+_LEAVING = frozenset({Event.CANCEL, Event.END, *OUTCOMES})
+"""Events after which nothing is left to be edited."""
 
 
 def write_changes(
@@ -37,6 +40,8 @@ def write_changes(
 
 def _follow_up(work: Work, booking: Booking, event: Event, at: datetime, why: str, now: datetime) -> None:
     """What a move brings with it beside the state."""
+    if event in _LEAVING:
+        queries_requests.withdraw_edits(work, booking.id, now)
     match event:
         case Event.BEGIN:
             queries.pin_holds(work, booking.id)
@@ -44,18 +49,22 @@ def _follow_up(work: Work, booking: Booking, event: Event, at: datetime, why: st
             if at > booking.starts_at:  # time that was not provided is neither charged nor counted
                 quotas.give_back_until(work, booking.id, at)
             _tell(work, booking, "booking_active", now)
-        case Event.CANCEL:  # nothing was ever asked of a cluster: the units are free at once
+        case Event.CANCEL | Event.REJECT | Event.LAPSE:  # nothing was ever asked of a cluster: the units are free at once
             quotas.give_back(work, booking.id, booking.starts_at)
+            freed = queries_requests.pieces_of_booking(work, booking.id)
             queries.free_holds(work, booking.id, now)
             queries.close_allocation_of(work, booking.id)
+            queries_requests.pass_on(work, booking, freed, now)
         case Event.WITHDRAW | Event.RELEASE | Event.NO_SHOW | Event.FAIL:
             quotas.give_back(work, booking.id, at if booking.provided_at is not None else booking.starts_at)
         case Event.GIVE_UP:
             quotas.give_back(work, booking.id, booking.starts_at)
             _tell(work, booking, "booking_not_provided", now, why=why)
         case Event.EMPTIED:
+            freed = queries_requests.pieces_of_booking(work, booking.id)
             queries.free_holds(work, booking.id, at)
             queries.close_allocation_of(work, booking.id)
+            queries_requests.pass_on(work, booking, freed, now)
             _tell(work, booking, "booking_ended", now)
         case _:
             pass

@@ -1,0 +1,532 @@
+"""Asking for approval and answering: a request is granted, rejected, withdrawn, or lapses. One verb, one transaction.
+
+A request for a new booking is a booking from the start (REQUESTED), with units and quota by default; where the pool says
+that requests hold nothing, they are looked for when it is granted. A request to extend holds only what would be added, and
+the booking stays as it was until then. It must not know HTTP, forms or workers, and never calls a backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+from uuid import UUID
+
+from psycopg.errors import ExclusionViolation
+
+from app.bookings import due, offers, queries, queries_requests, rules
+from app.bookings.capacity import Shape
+from app.bookings.edits import Key, allow, check_version, done_before, look_now, not_in_state, pool_of, project_of, see
+from app.bookings.facts import Booking, PriceSegment, Project
+from app.bookings.lifecycle import BookingView, Event, Move, State
+from app.bookings.moves import write_changes
+from app.bookings.offers import Desk, Offer
+from app.bookings.placement import NoPlace, place
+from app.bookings.queries_requests import Piece, Request, Unseated
+from app.bookings.schemas import Ask
+from app.bookings.waits import Approver, answer_by, approvers, no_time_to_ask
+from app.inventory import queries as inventory
+from app.inventory.facts import Pool
+from app.inventory.policy import Policy
+from app.kernel.actor import SYSTEM, Actor
+from app.kernel.errors import Conflict, Forbidden, Invalid, NotFound, Reason, Refusal, Refused
+from app.kernel.window import Window
+from app.plumbing import outbox
+from app.plumbing.db import Work
+from app.plumbing.queue import Queue
+from app.pricing.rules import Segment, cost
+from app.quotas import queries as quotas
+from app.quotas.rules import pieces
+
+_EDITABLE = (State.BOOKED, State.STARTING, State.ACTIVE)
+
+
+# --- asking -------------------------------------------------------------------------------------------------------------
+
+
+def who_approves(
+    policy: Policy, units: int, window: Window, amount: Decimal, actor: Actor, project: Project
+) -> tuple[Approver, ...]:
+    """Who has to say yes to so much, one after the other; empty when nobody has."""
+    hours = Fraction(units * window.seconds, 3600)
+    return approvers(policy, hours, amount, actor, leads=actor.leads(project.id))
+
+
+def check_time(desk: Desk, policy: Policy, offer_window: Window, units: int, amount: Decimal) -> tuple[Reason, ...]:
+    """Why nobody could approve it in time; nothing when nobody has to, or somebody can."""
+    who = who_approves(policy, units, offer_window, amount, desk.actor, desk.project)
+    late = who and answer_by(desk.now, offer_window.start, policy) is None
+    return (no_time_to_ask(who[0], offer_window.start, desk.now),) if late else ()
+
+
+def ask_to_book(
+    work: Work, booking: Booking, who: Sequence[Approver], policy: Policy, actor: Actor, now: datetime, *, holds: bool
+) -> UUID:
+    """The request behind a booking that has just become REQUESTED."""
+    until = answer_by(now, booking.starts_at, policy)
+    assert until is not None  # checked before it was written
+    return _ask(work, booking, "book", {"holds": holds}, who, until, actor, now)
+
+
+def request_without_units(
+    desk: Desk, ask: Ask, offer: Offer, booking_id: UUID, who: Sequence[Approver], policy: Policy
+) -> Booking:
+    """A request that holds nothing: the row of the booking with its price, and the request. Under the pool's lock."""
+    work, actor, project, now = desk.work, desk.actor, desk.project, desk.now
+    write_unseated(desk, ask, offer.pool, State.REQUESTED, booking_id, offer.window, offer.cost.amount)
+    queries_requests.seat(work, booking_id, offer.window, offer.cost.amount, offer.prices)
+    queries.note(work, booking_id, Event.ASK, None, State.REQUESTED, actor, now, "")  # type: ignore[arg-type]
+    booking = queries.find_booking(work, booking_id)
+    assert booking is not None and booking.project_id == project.id
+    ask_to_book(work, booking, who, policy, actor, now, holds=False)
+    return booking
+
+
+def write_unseated(
+    desk: Desk, ask: Ask, pool: Pool, state: State, booking_id: UUID, window: Window, quoted: Decimal
+) -> None:
+    """The row of a booking that has no units yet, as it was asked for."""
+    project = desk.project
+    row = Unseated(
+        booking_id,
+        project.id,
+        ask.name,
+        ask.cost_centre if ask.cost_centre is not None else project.cost_centre,
+        ask.reference,
+        state,
+        pool.kind,
+        pool.cluster_id,
+        pool.id,
+        ask.shape,
+        window,
+        project.currency,
+        quoted,
+        project.zone,
+        {"kind": ask.workload},
+    )
+    queries_requests.insert_unseated(desk.work, row, desk.actor, desk.now)
+
+
+def ask_to_extend(
+    desk: Desk,
+    booking: Booking,
+    pool: Pool,
+    end: datetime,
+    segments: Sequence[PriceSegment],
+    money: tuple[Decimal, Decimal],
+    who: Sequence[Approver],
+) -> UUID:
+    """The request for a later end, with units and quota of what would be added. `money` is added and total.
+
+    Scopes, pool, booking and holds are locked. Raises Refused when the units are taken.
+    """
+    work, now, policy = desk.work, desk.now, pool.policy
+    until = answer_by(now, booking.ends_at, policy)
+    if until is None:
+        raise Refused(Refusal((no_time_to_ask(who[0], booking.ends_at, now),)))
+    if queries_requests.open_request(work, booking.id) is not None:
+        raise Conflict("request_open", f"{booking.label} has a request that is not answered yet. Withdraw it first.")
+    added, total = money
+    wanted: dict[str, Any] = {
+        "holds": policy.requests_hold,
+        "was": rules.iso(booking.ends_at),
+        "end": rules.iso(end),
+        "units": booking.units,
+        "added": str(added),
+        "total": str(total),
+        "segments": [segment_words(s) for s in segments],
+    }
+    request_id = _ask(work, booking, "extend", wanted, who, until, desk.actor, now)
+    if policy.requests_hold:
+        held = queries_requests.pieces_of_booking(work, booking.id)
+        more = [Piece(p.node_id, p.units, p.end, end + policy.gap, p.allocation_id) for p in held]
+        try:
+            with work.pg.transaction():
+                queries_requests.add_holds(work, request_id, more)
+        except ExclusionViolation:
+            said = f"Units of {booking.label} are taken afterwards."
+            raise Refused(Refusal((Reason("units_taken_after", said, field="end"),))) from None
+        asked = pieces((Segment(s.window, s.price_id, s.per_hour) for s in segments), desk.zone, booking.units)
+        scopes = quotas.scopes_for(work, booking.tenant_id, booking.project_id, booking.account_id, [booking.kind])
+        quotas.commit_pieces(work, booking.tenant_id, scopes, asked, None, request_id)
+        inventory.raise_version(work, [pool.id])
+    changes = {"end": [rules.iso(booking.ends_at), rules.iso(end)]}
+    queries.note(work, booking.id, "ask_extend", booking.state, booking.state, desk.actor, now, "", changes)
+    return request_id
+
+
+def _ask(
+    work: Work,
+    booking: Booking,
+    verb: str,
+    wanted: dict[str, Any],
+    who: Sequence[Approver],
+    until: datetime,
+    actor: Actor,
+    now: datetime,
+) -> UUID:
+    wanted = wanted | {"then": list(who[1:])}
+    request_id = queries_requests.insert_request(
+        work, booking.id, "approval", verb, wanted, until, actor, now, approver=who[0]
+    )
+    for account in queries_requests.approvers_of(work, who[0], booking.project_id):
+        if account != actor.account_id:
+            outbox.tell(
+                work, "approval_asked", now, account, booking.id, key=f"asked:{request_id}", number=booking.number,
+                name=booking.name, verb=verb, by=actor.label, until=rules.iso(until),
+            )  # fmt: skip
+    return request_id
+
+
+# --- answering ----------------------------------------------------------------------------------------------------------
+
+
+def enter(work: Work, actor: Actor, request_id: UUID | None) -> tuple[Request, Booking]:
+    """A request with its booking; the transaction acts for its tenant from here on. NotFound for whoever may not see it:
+    the project's people see their own, operators those of every tenant that they answer."""
+    found = None
+    if request_id is not None and work.tenant_id is not None:
+        found = queries_requests.find_request(work, request_id)
+    if found is None and request_id is not None and "operator" in actor.platform_roles:
+        with work.read_all():
+            found = queries_requests.find_request(work, request_id)
+        if found is not None and found.approver == "operator":
+            work.act_for(found.tenant_id)
+        else:
+            found = None
+    booking = None if found is None else queries.find_booking(work, found.booking_id)
+    if found is None or booking is None or not (_answers(actor, found, booking) or actor.sees_project(booking.project_id)):
+        raise NotFound("request_not_found", "There is no such request.")
+    return found, booking
+
+
+def may_answer(actor: Actor, request: Request, booking: Booking) -> bool:
+    """Whether this person may approve or reject it. Nobody answers what he or she has asked an operator for."""
+    own = request.account_id is not None and request.account_id == actor.account_id
+    return _answers(actor, request, booking) and not (own and request.approver == "operator")
+
+
+def approve(work: Work, queue: Queue, actor: Actor, request_id: UUID | None, why: str = "") -> Booking:
+    """Say yes. A booking that was asked for is booked, or waits for the next who must be asked; an extension is made.
+
+    Twice by the same person is once. Raises Conflict when it is answered or has lapsed, and when a request that held
+    nothing finds its units taken: that one is on the waiting list then, which is written whatever the caller does.
+    """
+    request, booking = enter(work, actor, request_id)
+    _check_answerer(actor, request, booking)
+    if request.outcome == "granted" and request.answered_by == actor.label:
+        return booking
+    _check_open(request)
+    if request.wanted.get("then"):
+        return _pass_to_next(work, actor, request, why)
+    if request.verb == "extend":
+        return _extend(work, queue, actor, request, why)
+    if not request.wanted.get("holds", True):
+        return _book_without_hold(work, queue, actor, request, why)
+    locked, request = _lock(work, request)
+    now = _still_open(work, request)
+    _check_requested(locked)
+    queries.advance(work, locked.id, State.REQUESTED, Event.APPROVE, now, actor, now, why)
+    return _granted(work, queue, actor, request, now, why)
+
+
+def reject(work: Work, queue: Queue, actor: Actor, request_id: UUID | None, why: str) -> Booking:
+    """Say no, with a reason that whoever asked will read. What the request held is free at once."""
+    if not why.strip():
+        said = "Say why: whoever asked will read it."
+        raise Invalid("reason_missing", said, (Reason("reason_missing", said, field="why", in_request=True),))
+    request, booking = enter(work, actor, request_id)
+    _check_answerer(actor, request, booking)
+    if request.outcome == "rejected" and request.answered_by == actor.label:
+        return booking
+    _check_open(request)
+    return end_request(work, request, "rejected", actor, why.strip())
+
+
+def withdraw(
+    work: Work, queue: Queue, actor: Actor, booking_id: UUID, key: Key | None = None, version: int | None = None
+) -> Booking:
+    """Take back what was asked for: the booking that is requested is cancelled, an edit that is requested is forgotten."""
+    done = done_before(work, actor, key, "withdraw", booking_id)
+    if done is not None:
+        return done
+    booking = see(work, actor, booking_id)
+    allow(actor, booking)
+    check_version(booking, version)
+    request = queries_requests.open_request(work, booking_id)
+    if request is None or request.waits_for != "approval":
+        raise Conflict("no_request", f"Nothing is asked for {booking.label} that could be taken back.")
+    return end_request(work, request, "withdrawn", actor, "")
+
+
+def lapse(work: Work, request_id: UUID) -> None:
+    """Nobody has answered in time. Nothing when somebody has, or time is left."""
+    request = queries_requests.find_request(work, request_id)
+    if request is None or request.outcome is not None:
+        return
+    locked, request = _lock(work, request)
+    now = work.product_now()
+    if request.outcome is not None or now < request.expires_at:
+        return
+    _end(work, locked, request, "lapsed", SYSTEM, now, "Nobody answered in time.")
+
+
+def end_request(work: Work, request: Request, outcome: str, actor: Actor, why: str) -> Booking:
+    """Close a request that is not granted, with everything that it held. Conflict when somebody has answered it."""
+    locked, request = _lock(work, request)
+    _check_open(request)
+    _end(work, locked, request, outcome, actor, work.product_now(), why)
+    after = queries.find_booking(work, locked.id)
+    assert after is not None
+    return after
+
+
+_NOTES = {"rejected": "reject", "lapsed": "lapse", "withdrawn": "withdraw"}
+_EVENTS = {"rejected": Event.REJECT, "lapsed": Event.LAPSE, "withdrawn": Event.CANCEL}
+
+
+def _end(work: Work, booking: Booking, request: Request, outcome: str, actor: Actor, now: datetime, why: str) -> None:
+    queries_requests.close_request(work, request.id, outcome, actor, now, why)
+    if request.verb == "book":
+        _check_requested(booking)
+        queries.holds_of(work, booking.id, lock=True)
+        view = BookingView(State(booking.state), booking.window)
+        write_changes(work, booking, view, [Move(_EVENTS[outcome], now, why)], actor, now)
+    else:
+        queries_requests.lock_holds_of_requests(work, [request.id])
+        freed = queries_requests.pieces_of_request(work, request.id)
+        queries_requests.drop_holds(work, [request.id])
+        quotas.give_back_request(work, request.id)
+        queries_requests.pass_on(work, booking, freed, now)
+        event = f"{_NOTES[outcome]}_{request.verb}"
+        queries.note(work, booking.id, event, booking.state, booking.state, actor, now, why)
+    if outcome != "withdrawn":
+        _tell(work, request, booking, f"request_{outcome}", now, why)
+
+
+def _pass_to_next(work: Work, actor: Actor, request: Request, why: str) -> Booking:
+    """One has said yes, the next is asked."""
+    locked, request = _lock(work, request)
+    now = _still_open(work, request)
+    policy = pool_of(work, locked).policy
+    start = locked.starts_at if request.verb == "book" else locked.ends_at
+    until = answer_by(now, start, policy) or request.expires_at
+    asker = Actor(request.account_id, request.asked_by, request.tenant_id)
+    who: list[Approver] = request.wanted["then"]
+    queries_requests.close_request(work, request.id, "granted", actor, now, why)
+    following = _ask(work, locked, request.verb, request.wanted, who, until, asker, now)
+    work.pg.execute("UPDATE holds SET request_id = %s WHERE request_id = %s AND live", [following, request.id])
+    work.pg.execute("UPDATE commitments SET request_id = %s WHERE request_id = %s", [following, request.id])
+    queries.note(work, locked.id, "approve_first", locked.state, locked.state, actor, now, why)
+    return locked
+
+
+def _extend(work: Work, queue: Queue, actor: Actor, request: Request, why: str) -> Booking:
+    """Make the extension that was asked for: what the request held becomes the booking's."""
+    before = queries.find_booking(work, request.booking_id)
+    assert before is not None
+    scopes = quotas.lock_scopes(work, before.tenant_id, before.project_id, before.account_id, [before.kind])
+    pool = inventory.lock_pools(work, [before.pool_id])[before.pool_id]
+    locked, request = _lock(work, request)
+    queries.holds_of(work, locked.id, lock=True)
+    queries_requests.lock_holds_of_requests(work, [request.id])
+    now = _still_open(work, request)
+    wanted = request.wanted
+    state = State(locked.state)
+    if state not in _EDITABLE or rules.iso(locked.ends_at) != wanted["was"] or locked.units != wanted["units"]:
+        raise Conflict("changed_meanwhile", f"{locked.label} has changed since this was asked for. It has to be asked anew.")
+    end = datetime.fromisoformat(wanted["end"].replace("Z", "+00:00"))
+    segments = [segment_of(words) for words in wanted["segments"]]
+    queries_requests.drop_holds(work, [request.id])  # first: the other order would be refused
+    try:
+        with work.pg.transaction():
+            queries.grow_holds(work, locked.id, end + pool.policy.gap)
+    except ExclusionViolation:
+        raise Conflict("units_taken", f"Units of {locked.label} are taken afterwards. It cannot be extended.") from None
+    if wanted["holds"]:
+        quotas.hand_over(work, request.id, locked.id, segments[0].window.start)
+    else:
+        desk = Desk(work, _asker(locked), project_of(work, locked), now)
+        asked = pieces((Segment(s.window, s.price_id, s.per_hour) for s in segments), desk.zone, locked.units)
+        reasons, _ = offers.quota_of(desk, scopes, asked, Window(locked.ends_at, end), now)
+        if reasons:
+            raise Refused(Refusal(reasons))
+        quotas.commit_pieces(work, locked.tenant_id, scopes, asked, locked.id)
+    total = Decimal(wanted["total"])
+    queries.extend_booking(work, locked.id, end, total, segments)
+    changes = {"end": [wanted["was"], wanted["end"]], "quoted": [str(locked.quoted), str(total)]}
+    queries.note(work, locked.id, "extend", state, state, actor, now, why, changes)
+    queries.want_more(work, locked.id)
+    inventory.raise_version(work, [pool.id])
+    if locked.asked:
+        allocation = queries.allocation_of(work, locked.id)
+        assert allocation is not None
+        look_now(work, queue, locked, allocation.id, now)
+    queries_requests.close_request(work, request.id, "granted", actor, now, why)
+    _tell(work, request, locked, "request_granted", now, why)
+    after = queries.find_booking(work, locked.id)
+    assert after is not None
+    return after
+
+
+def _book_without_hold(work: Work, queue: Queue, actor: Actor, request: Request, why: str) -> Booking:
+    """Units are looked for now. When they are taken the booking waits for them, and the approver is told."""
+    before = queries.find_booking(work, request.booking_id)
+    assert before is not None
+    project = project_of(work, before)
+    scopes = quotas.lock_scopes(work, before.tenant_id, before.project_id, before.account_id, [before.kind])
+    pool = inventory.lock_pools(work, [before.pool_id])[before.pool_id]
+    locked, request = _lock(work, request)
+    now = _still_open(work, request)
+    _check_requested(locked)
+    desk = Desk(work, _asker(locked), project, now)
+    policy, window = pool.policy, locked.window
+    capacity = inventory.capacity_of(work, [pool])[pool.id]
+    blocked = Window(window.start, window.end + policy.gap)
+    found = place(offers.with_holds(work, capacity, blocked), shape_of(locked), window, int(policy.gap.total_seconds()))
+    segments = queries.segments_of(work, locked.id)
+    asked = pieces((Segment(s.window, s.price_id, s.per_hour) for s in segments), desk.zone, locked.units)
+    reasons, _ = offers.quota_of(desk, scopes, asked, window, now)
+    if isinstance(found, NoPlace) or reasons:
+        said = rules.no_place(found, pool.kind, pool.cluster) if isinstance(found, NoPlace) else reasons[0]
+        queries_requests.close_request(work, request.id, "rejected", actor, now, said.message)
+        queries.advance(work, locked.id, State.REQUESTED, Event.WAIT, now, actor, now, said.message)
+        wait_in_queue(work, locked, window, False, now)
+        work.keep()
+        raise Conflict("units_taken", f"{said.message} {locked.label} is on the waiting list now.")
+    take_units(work, locked, pool, [(p.node_id, p.positions) for p in found.parts], window)
+    quotas.commit_pieces(work, locked.tenant_id, scopes, asked, locked.id)
+    queries.advance(work, locked.id, State.REQUESTED, Event.APPROVE, now, actor, now, why)
+    return _granted(work, queue, actor, request, now, why)
+
+
+def wait_in_queue(work: Work, booking: Booking, window: Window, auto: bool, now: datetime) -> None:
+    """Put a booking that has just become WAITING at the end of its pool's queue; it is looked at at once."""
+    queries_requests.join_queue(work, booking.id, booking.pool_id, booking.units, window, auto, now)
+    queries_requests.remind(work, booking.id, now)
+    place_now = queries_requests.place_in_queue(work, booking.id)
+    assert place_now is not None
+    tell_place(work, booking, place_now, now)
+
+
+def tell_place(work: Work, booking: Booking, place_now: tuple[int, int], now: datetime) -> None:
+    """Each place is told once."""
+    nth, of = place_now
+    if booking.account_id is not None:
+        outbox.tell(
+            work, "wait_place", now, booking.account_id, booking.id, key=f"place:{booking.id}:{nth}",
+            number=booking.number, name=booking.name, place=nth, of=of,
+        )  # fmt: skip
+
+
+def take_units(
+    work: Work, booking: Booking, pool: Pool, parts: Sequence[tuple[int, Sequence[tuple[int, int]]]], window: Window
+) -> UUID:
+    """Holds and an allocation for a booking that had none. The pool is locked; raises Conflict when a unit is taken."""
+    allocation_id = queries_requests.make_allocation(work, booking.cluster_id)
+    until = window.end + pool.policy.gap
+    held = [Piece(node, tuple(units), window.start, until, allocation_id) for node, units in parts]
+    try:
+        with work.pg.transaction():
+            queries_requests.occupy(work, booking.id, allocation_id, held)
+    except ExclusionViolation:
+        raise Conflict("units_taken", f"Somebody else has just taken units of {booking.label}.") from None
+    inventory.raise_version(work, [pool.id])
+    return allocation_id
+
+
+def begin_when_due(work: Work, queue: Queue, booking: Booking, now: datetime) -> None:
+    """A booking that is booked from now on is made on its cluster in time."""
+    allocation = queries.allocation_of(work, booking.id)
+    assert allocation is not None
+    at = booking.starts_at - pool_of(work, booking).policy.made_ahead
+    if at <= now:
+        look_now(work, queue, booking, allocation.id, now)
+    else:
+        due.hurry(work, allocation.id, booking.tenant_id, booking.cluster_id, at)
+
+
+def shape_of(booking: Booking) -> Shape:
+    """What a booking asks of nodes."""
+    return queries_requests.shape_of(booking.units, booking.nodes, booking.per_node, booking.within, False)
+
+
+def segment_words(segment: PriceSegment) -> dict[str, Any]:
+    """A piece of a price schedule as a request keeps it."""
+    start, end = segment.window.start, segment.window.end
+    return {"start": rules.iso(start), "end": rules.iso(end), "price": segment.price_id, "per_hour": str(segment.per_hour)}
+
+
+def segment_of(words: dict[str, Any]) -> PriceSegment:
+    """The inverse of `segment_words`."""
+    start, end = (datetime.fromisoformat(words[name].replace("Z", "+00:00")) for name in ("start", "end"))
+    return PriceSegment(Window(start, end), words["price"], Decimal(words["per_hour"]))
+
+
+def _granted(work: Work, queue: Queue, actor: Actor, request: Request, now: datetime, why: str) -> Booking:
+    queries_requests.close_request(work, request.id, "granted", actor, now, why)
+    after = queries.find_booking(work, request.booking_id)
+    assert after is not None
+    begin_when_due(work, queue, after, now)
+    _tell(work, request, after, "request_granted", now, why)
+    return after
+
+
+def _lock(work: Work, request: Request) -> tuple[Booking, Request]:
+    """The booking, then its request, as they are then."""
+    booking = queries.lock_booking(work, request.booking_id)
+    locked = queries_requests.find_request(work, request.id, lock=True)
+    assert booking is not None and locked is not None
+    return booking, locked
+
+
+def _still_open(work: Work, request: Request) -> datetime:
+    """The instant, when the request can still be granted then."""
+    _check_open(request)
+    now = work.product_now()
+    if now >= request.expires_at:
+        raise Conflict("request_lapsed", f"This could be answered until {rules.iso(request.expires_at)}. It has lapsed.")
+    return now
+
+
+def _check_open(request: Request) -> None:
+    if request.outcome is not None:
+        by = f" by {request.answered_by}" if request.answered_by else ""
+        raise Conflict("answered_before", f"This request was {request.outcome} before{by}.")
+
+
+def _check_requested(booking: Booking) -> None:
+    if booking.state != State.REQUESTED:
+        raise not_in_state(booking, State(booking.state), "approved or rejected")
+
+
+def _answers(actor: Actor, request: Request, booking: Booking) -> bool:
+    if request.approver == "operator":
+        return "operator" in actor.platform_roles
+    return actor.tenant_id == request.tenant_id and actor.leads(booking.project_id)
+
+
+def _check_answerer(actor: Actor, request: Request, booking: Booking) -> None:
+    if request.waits_for != "approval" or not _answers(actor, request, booking):
+        who = "An operator" if request.approver == "operator" else f"A lead of {booking.project_name}"
+        raise Forbidden("role_missing", f"{who} answers this.")
+    if not may_answer(actor, request, booking):
+        raise Forbidden("own_request", "You have asked for this yourself. Somebody else answers it.")
+
+
+def _asker(booking: Booking) -> Actor:
+    return Actor(booking.account_id, booking.booked_by, booking.tenant_id)
+
+
+def _tell(work: Work, request: Request, booking: Booking, kind: str, now: datetime, why: str) -> None:
+    account = request.account_id or booking.account_id
+    if account is not None:
+        outbox.tell(
+            work, kind, now, account, booking.id, key=f"{kind}:{request.id}", number=booking.number, name=booking.name,
+            verb=request.verb, why=why,
+        )  # fmt: skip
+
+
+Answer = Callable[[Work, Queue, Actor, UUID | None, str], Booking]
