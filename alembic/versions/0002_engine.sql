@@ -24,7 +24,7 @@ CREATE TABLE classes (                                        -- one request for
   project_id uuid NOT NULL, name text NOT NULL CHECK (name <> ''), account_id uuid REFERENCES accounts, made_by text NOT NULL,
   made_at timestamptz NOT NULL, PRIMARY KEY (tenant_id, id), FOREIGN KEY (tenant_id, project_id) REFERENCES projects);
 ALTER TABLE bookings
-  ADD COLUMN preferred boolean NOT NULL DEFAULT false,        -- closeness is wished, not required
+  ADD COLUMN near text CHECK (near IN ('node','nvlink','leaf','rack')),        -- closeness that is preferred, not required
   ADD COLUMN shared boolean NOT NULL DEFAULT false,           -- every member of the project may enter it
   ADD COLUMN series_id uuid, ADD COLUMN occurs_at timestamptz, -- which occurrence of the series: its start by the rule
   ADD COLUMN class_id uuid,

@@ -42,7 +42,7 @@ def quote(work: Work, actor: Actor, ask: Ask) -> Quote:
 
     Raises Refused with every reason and up to three alternatives.
     """
-    desk = offers.open_desk(work, actor, ask.project, ask.exactly)
+    desk = offers.open_desk(work, actor, ask.project, ask.exactly, for_another=ask.owner is not None)
     try:
         return _quote(desk, ask)
     except Refused as refused:
@@ -81,6 +81,20 @@ def book(work: Work, queue: Queue, actor: Actor, ask: Ask, key: Key | None = Non
             raise explained from None
 
 
+def book_among(work: Work, queue: Queue, actor: Actor, ask: Ask) -> Booking:
+    """Book as one of several in a transaction that has locked the scopes and pools concerned already.
+
+    Raises Refused with every reason, without alternatives, and has written nothing then.
+    """
+    skip: dict[int, tuple[Reason, ...]] = {}
+    while True:
+        try:
+            with work.pg.transaction():
+                return _book_once(work, queue, actor, ask, None, skip)
+        except _Lost as lost:
+            skip[lost.pool_id] = lost.reasons
+
+
 class _Lost(Exception):
     """Under its lock the pool cannot serve the request; `reasons` say why."""
 
@@ -96,7 +110,7 @@ def _book_once(
     done = done_before(work, actor, key, "book", booking_id)
     if done is not None:
         return done
-    desk = offers.open_desk(work, actor, ask.project, ask.exactly)
+    desk = offers.open_desk(work, actor, ask.project, ask.exactly, for_another=ask.owner is not None)
     pools = offers.pools_asked(desk, ask)
     without: list[tuple[Pool, tuple[Reason, ...]]] = []
     for found in offers.find_offers(desk, ask, tuple(p for p in pools if p.id not in skip)):
@@ -124,7 +138,7 @@ def _confirm(desk: Desk, queue: Queue, ask: Ask, offer: Offer, booking_id: UUID)
                 "quote_changed", "The quote has changed since it was shown. Look at the new one and confirm it."
             )
     asked = pieces(offer.segments, desk.zone, ask.shape.total)
-    reasons, _ = offers.limits_of(locked, pool, actor.account_id, scopes, asked, offer.window)
+    reasons, _ = offers.limits_of(locked, pool, desk.person, scopes, asked, offer.window)
     if reasons:
         raise _Lost(pool.id, reasons)
     policy = pool.policy
@@ -151,6 +165,11 @@ def _confirm(desk: Desk, queue: Queue, ask: Ask, offer: Offer, booking_id: UUID)
         holds=tuple((p.node_id, queries.multirange(p.positions)) for p in offer.placement.parts),
         segments=offer.prices,
         due_at=max(offer.window.start - policy.made_ahead, now),
+        near=ask.shape.near,
+        series_id=ask.series_id,
+        occurs_at=ask.occurs_at,
+        class_id=ask.class_id,
+        owner=None if ask.owner is None else (ask.owner.account_id, ask.owner.name),
     )
     more = [(inventory.RAISE_VERSION, [[pool.id]])]
     if scopes and asked:
@@ -173,7 +192,7 @@ def _lock(desk: Desk, offer: Offer) -> tuple[Desk, tuple[Scope, ...], Pool, Busy
     work, actor, project = desk.work, desk.actor, desk.project
     kind, positions = offer.pool.kind, offers.positions_of(offer)
     until = offer.window.end + offer.pool.policy.gap + _WAITED
-    limits = quotas.scope_values(project.tenant_id, project.id, actor.account_id, [kind])
+    limits = quotas.scope_values(project.tenant_id, project.id, desk.person, [kind])
     _, scopes, pools, words, clock, taken, prices = work.together(
         (quotas.SHARE_LIMITS, limits),
         (quotas.LOCK_SCOPES, limits),
@@ -183,7 +202,7 @@ def _lock(desk: Desk, offer: Offer) -> tuple[Desk, tuple[Scope, ...], Pool, Busy
         (queries.TAKEN, [positions, offer.window.start, until]),
         (pricing.TENANT_PRICES, [kind, kind]),
     )
-    locked = Desk(work, actor, project, work.product_now_of(clock))
+    locked = Desk(work, actor, project, work.product_now_of(clock), desk.person)
     locked.know_prices(kind, prices)
     (pool,) = policies.laid_over(inventory.pools_of(pools), words)
     return locked, tuple(Scope(*row) for row in scopes), pool, Busy.of_rows(taken)
@@ -236,7 +255,7 @@ def _again(desk: Desk, ask: Ask, offer: Offer, pool: Pool, taken: Busy) -> Offer
 
 def _limits(desk: Desk, ask: Ask, offer: Offer) -> tuple[tuple[Reason, ...], tuple[QuotaEffect, ...]]:
     asked = pieces(offer.segments, desk.zone, ask.shape.total)
-    scopes, account = desk.scopes(offer.pool.kind), desk.actor.account_id
+    scopes, account = desk.scopes(offer.pool.kind), desk.person
     return offers.limits_of(desk, offer.pool, account, scopes, asked, offer.window)
 
 
@@ -250,7 +269,7 @@ def _limits_anyway(desk: Desk, ask: Ask, pool: Pool) -> tuple[Reason, ...]:
     if segments is None:
         return ()
     asked = pieces(segments, desk.zone, ask.shape.total)
-    return offers.limits_of(desk, pool, desk.actor.account_id, desk.scopes(pool.kind), asked, window)[0]
+    return offers.limits_of(desk, pool, desk.person, desk.scopes(pool.kind), asked, window)[0]
 
 
 def _taken_meanwhile(kind: str, cluster: str) -> Reason:

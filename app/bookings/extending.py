@@ -61,7 +61,7 @@ def quote_extension(
     if booking.state not in (State.BOOKED, State.STARTING, State.ACTIVE):
         raise not_in_state(booking, State(booking.state), "extended")
     project = project_of(work, booking)
-    desk = Desk(work, actor, project, work.product_now())
+    desk = Desk(work, actor, project, work.product_now(), booking.account_id)
     pool = pool_of(work, booking)
     scopes = quotas.scopes_for(work, project.tenant_id, project.id, booking.account_id, [booking.kind])
     return _extension(desk, booking, pool, _new_end(booking, by, end), scopes)
@@ -90,7 +90,7 @@ def extend(
     assert locked is not None
     check_version(locked, version)
     held = queries.holds_of(work, booking_id, lock=True)
-    desk = Desk(work, actor, project, work.product_now())
+    desk = Desk(work, actor, project, work.product_now(), booking.account_id)
     _, state = caught_up(work, locked, desk.now)
     if state not in (State.BOOKED, State.STARTING, State.ACTIVE):
         raise not_in_state(locked, state, "extended")

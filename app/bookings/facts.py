@@ -26,6 +26,8 @@ class Project:
     zone: str
     currency: str
     price_group: str
+    renewal_asked_at: datetime | None = None
+    renewal_grace_seconds: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,11 @@ class Booking:
     first_used_at: datetime | None
     metered_until: datetime | None
     version: int
+    near: str | None = None
+    shared: bool = False
+    series_id: UUID | None = None
+    occurs_at: datetime | None = None
+    class_id: UUID | None = None
 
     @property
     def window(self) -> Window:

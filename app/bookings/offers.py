@@ -87,6 +87,8 @@ class Desk:
     actor: Actor
     project: Project
     now: datetime
+    person: UUID | None = None
+    """Whose limits count beside the project's and the tenant's; None: nobody's."""
     _prices: dict[str | None, tuple[Price, ...]] = field(default_factory=dict)
     _scopes: dict[str, tuple[Scope, ...]] = field(default_factory=dict)
     _pools: tuple[Pool, ...] | None = None
@@ -116,7 +118,7 @@ class Desk:
         """The limits that a booking of this kind counts in."""
         if kind not in self._scopes:
             self._scopes[kind] = quotas.scopes_for(
-                self.work, self.project.tenant_id, self.project.id, self.actor.account_id, [kind]
+                self.work, self.project.tenant_id, self.project.id, self.person, [kind]
             )
         return self._scopes[kind]
 
@@ -143,10 +145,13 @@ class Desk:
         return self._held[key]
 
 
-def open_desk(work: Work, actor: Actor, project: str, kind: str | None = None) -> Desk:
+def open_desk(
+    work: Work, actor: Actor, project: str, kind: str | None = None, *, for_another: bool = False
+) -> Desk:
     """The project, if the actor may book in it, with all pools and, when a kind is named, its prices: one round trip.
 
-    Raises Refused (422) for an unknown project, Forbidden for a mere viewer.
+    `for_another`: it will be somebody else's booking and counts in no person's limits. Raises Refused (422) for an
+    unknown project, Forbidden for a mere viewer.
     """
     if not actor.may("book"):
         raise Forbidden("scope_missing", "This token may not book: it lacks the scope book.")
@@ -168,7 +173,7 @@ def open_desk(work: Work, actor: Actor, project: str, kind: str | None = None) -
         reason = Reason("project_ended", f"The project {found.name} has ended.", rules.iso(found.ended_at), None,
                         "Ask a tenant admin to renew it.", "project")  # fmt: skip
         raise Refused(Refusal((reason,)))
-    desk = Desk(work, actor, found, now)
+    desk = Desk(work, actor, found, now, None if for_another else actor.account_id)
     desk._pools = policies.laid_over(inventory.pools_of(pools), words)
     desk.know_prices(kind, prices)
     return desk

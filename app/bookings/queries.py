@@ -59,7 +59,8 @@ SELECT b.id, b.tenant_id, b.project_id, p.slug AS project, p.name AS project_nam
 
 
 PROJECT = """
-SELECT p.tenant_id, p.id, p.slug, p.name, p.cost_centre, p.ended_at, t.name AS tenant, t.zone, t.currency, t.price_group
+SELECT p.tenant_id, p.id, p.slug, p.name, p.cost_centre, p.ended_at, t.name AS tenant, t.zone, t.currency, t.price_group,
+       p.renewal_asked_at, t.renewal_grace_seconds
   FROM projects p JOIN tenants t ON t.tenant_id = p.tenant_id WHERE p.slug = %s OR p.id = %s"""
 
 

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
+from uuid import UUID
 
 from pydantic import (
     AfterValidator,
@@ -205,6 +206,14 @@ class ExtendIn(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
+class Owner:
+    """A person whose booking it is."""
+
+    account_id: UUID
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ask:
     """A booking request in plain form.
 
@@ -228,6 +237,11 @@ class Ask:
     or_better: bool = False
     earliest: datetime | None = None
     latest: datetime | None = None
+    owner: Owner | None = None
+    """Whose booking it becomes where that is not who asks: it counts in no person's limits then."""
+    series_id: UUID | None = None
+    occurs_at: datetime | None = None
+    class_id: UUID | None = None
 
     @property
     def exactly(self) -> str | None:

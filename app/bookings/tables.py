@@ -124,7 +124,7 @@ class BookingRow(SQLModel, table=True):
     first_used_at: datetime | None = _instant(nullable=True)
     metered_until: datetime | None = _instant(nullable=True)
     version: int
-    preferred: bool = _false()
+    near: str | None = _text(nullable=True)
     shared: bool = _false()
     series_id: UUID | None = None
     occurs_at: datetime | None = _instant(nullable=True)
