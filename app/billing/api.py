@@ -141,13 +141,16 @@ def booking_charges(work: InTransaction, actor: Reader, booking_id: str) -> dict
 
     A line of a statement is the sum of `exact` over the rows of one charge, unit price and cost centre, rounded once, half
     away from zero, cumulatively over the months. `exact` is a fraction of the currency, written as numerator/denominator.
+    `expected_credit` is what will be taken back at the end for units that were not there so far: it is no row yet.
     """
     booking = edits.find(work, actor, booking_id)
     lines = queries.ledger_of(work, booking.tenant_id, booking.id)
     amount = queries.charged(work, [booking.id]).get(booking.id, line_amount(Fraction(0), booking.currency))
+    expected = rules.rounded(queries.credit_so_far(work, booking, work.product_now()), booking.currency)
     return {
         "booking": booking.public_id,
         "charged": {"currency": booking.currency, "amount": str(amount)},
+        "expected_credit": {"currency": booking.currency, "amount": str(expected)},
         "items": [_ledger_json(line) for line in lines],
         "next": None,
     }

@@ -74,7 +74,8 @@ def _month_page(work: Work, actor: Actor, month: date) -> FinanceMonthPage:
     until = max(window.start, min(now, window.end))
     currency = _main_currency(seen)
     shown = tuple(t for t in seen if t.currency == currency)
-    drafts = [(t, s) for t, s in statements_of(work, actor, shown, month) if s.groups]
+    every = statements_of(work, actor, shown, month)
+    drafts = [(t, s) for t, s in every if s.groups]
     with work.read_all():
         lines = queries.month_report(work, [t.id for t in shown], month)
         kinds, names = ({}, {}) if until <= window.start else queries.capacity(work, Window(window.start, until))
@@ -99,6 +100,7 @@ def _month_page(work: Work, actor: Actor, month: date) -> FinanceMonthPage:
         currency=currency,
         unbilled=(
             *(_running(by_id[t], count, money) for t, count, _, money in running),
+            *(_to_come_back(t, s.expected) for t, s in every if s.expected),
             *(_disputed(by_id[t], n, w, money, actor.zone, now) for t, n, w, money, _ in disputed),
         ),
         proof=(("Statements", charged), ("Report", reported)) if drafts else (),
@@ -197,6 +199,12 @@ def _running(tenant: TenantSeen, count: int, money: Decimal) -> UnbilledRow:
     return UnbilledRow(f"Running, {tenant.name}", why, money)
 
 
+def _to_come_back(tenant: TenantSeen, expected: tuple[rules.ExpectedCredit, ...]) -> UnbilledRow:
+    bookings = len({e.booking_id for e in expected})
+    why = f"{words.count(bookings, 'booking')} with units that were not there: taken back when they are over."
+    return UnbilledRow(f"Credits expected so far, {tenant.name}", why, sum((e.amount for e in expected), Decimal(0)))
+
+
 def _disputed(tenant: TenantSeen, number: int, when: Window, money: Decimal, zone: str, now: datetime) -> UnbilledRow:
     span = words.span(when.start, when.end, zone, now)
     why = f"{tenant.name}: two records for {span} differ. The second is not charged until one of them is chosen."
@@ -281,9 +289,15 @@ def _statement_page(
             ("Sum of lines", sum((g.amount for g in groups), Decimal(0))),
             ("Statement before tax", draft.net + draft.credits),
         ),
+        expected=tuple(_expected(e) for e in draft.expected),
         files=(Link("CSV", f"/statements/{tenant.slug}/{draft.period:%Y-%m}/lines.csv", icon="download"),),
         back=Link("Finance", f"/finance/month/{draft.period:%Y-%m}") if across else Link("Statements", "/statements"),
     )
+
+
+def _expected(credit: rules.ExpectedCredit) -> StatementLine:
+    what = f"{credit.name}, {credit.unit_kind_name} (B-{credit.number})"
+    return StatementLine(what, -_seconds(-credit.quantity), None, credit.unit_price, credit.amount)
 
 
 def _groups(

@@ -17,7 +17,17 @@ from psycopg.rows import class_row
 from app.accounts.queries import TenantSeen
 from app.billing.capacity import Claim, Installed, KindCapacity, where_it_went
 from app.billing.report import ReportLine, report
-from app.billing.rules import Charge, Group, LostUnit, Statement, statement
+from app.billing.rules import (
+    Charge,
+    ExpectedCredit,
+    Group,
+    LostUnit,
+    Priced,
+    Statement,
+    by_price,
+    credit_charges,
+    statement,
+)
 from app.bookings import queries as bookings
 from app.bookings.facts import Booking
 from app.kernel.money import SCALE, exact, line_amount
@@ -25,7 +35,7 @@ from app.kernel.window import Window, month_window
 from app.plumbing.db import Work
 from app.pricing.queries import kind_names
 from app.quotas.rules import Piece, Scope, pieces
-from app.usage.rules import Interval
+from app.usage.rules import Interval, charge_window
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +104,53 @@ def lost_units(work: Work, booking_id: UUID, charged: Window) -> tuple[LostUnit,
         {"booking": booking_id, "end": charged.end},
     )
     return tuple(LostUnit(share, tuple(Window(s, e) for s, e in windows)) for _, share, windows in rows)
+
+
+def credit_so_far(work: Work, booking: Booking, now: datetime) -> tuple[Charge, ...]:
+    """What the ledger would take back if the booking ended now: nothing where it has taken back already, where nothing
+    is charged, or where no unit was lost."""
+    whole = charge_window(booking.provided_at, booking.ends_at, booking.released_at)
+    if whole is None or whole.start >= now or not _credit_is_open(work, booking):
+        return ()
+    window = Window(whole.start, min(whole.end, now))
+    lost = lost_units(work, booking.id, window)
+    if not lost:
+        return ()
+    segments = [Priced(s.window, s.price_id, s.per_hour) for s in bookings.segments_of(work, booking.id)]
+    return credit_charges(booking.id, lost, window, segments, ZoneInfo(booking.zone))
+
+
+def _credit_is_open(work: Work, booking: Booking) -> bool:
+    return (
+        is_billed(work, booking.cluster_id)
+        and not work.pg.execute(
+            "SELECT FROM charges WHERE tenant_id = %s AND booking_id = %s AND kind = 'credit'",
+            [booking.tenant_id, booking.id],
+        ).rowcount
+    )
+
+
+def expected_credits(work: Work, tenant: TenantSeen, month: date) -> tuple[ExpectedCredit, ...]:
+    """What bookings of a month that are not over will get back by their outages so far, a row a booking and price."""
+    around = month_window(month.year, month.month, ZoneInfo(tenant.zone))
+    rows = work.pg.execute(
+        """SELECT id FROM bookings WHERE tenant_id = %(tenant)s AND provided_at IS NOT NULL
+              AND id IN (SELECT booking_id FROM outages WHERE tenant_id = %(tenant)s)
+              AND NOT EXISTS (SELECT FROM charges c WHERE c.tenant_id = bookings.tenant_id AND c.booking_id = bookings.id
+                                 AND c.kind = 'credit')
+              AND ends_at > %(start)s AND starts_at < %(end)s ORDER BY number""",
+        {"tenant": tenant.id, "start": around.start, "end": around.end},
+    ).fetchall()
+    if not rows:
+        return ()
+    now = work.product_now()
+    found = (bookings.find_booking(work, booking_id) for (booking_id,) in rows)
+    return tuple(
+        ExpectedCredit(b.id, b.number, b.name, b.kind, b.kind_name, price, quantity, amount)
+        for b in found
+        if b is not None
+        for price, quantity, amount in by_price(credit_so_far(work, b, now), month, b.currency)
+    )
 
 
 def is_billed(work: Work, cluster_id: int) -> bool:
@@ -325,8 +382,9 @@ def not_charged_yet(work: Work, tenant_ids: Sequence[UUID], now: datetime) -> li
 
 
 def statement_of(work: Work, tenant: TenantSeen, month: date) -> Statement:
-    """The draft of a tenant's month, from the ledger as it is now."""
-    return statement(tenant.name, month, tenant.currency, groups_of(work, [tenant.id], month))
+    """The draft of a tenant's month, from the ledger as it is now, with what is expected to be taken back."""
+    expected = expected_credits(work, tenant, month)
+    return statement(tenant.name, month, tenant.currency, groups_of(work, [tenant.id], month), expected)
 
 
 def measured(work: Work, tenant_ids: Sequence[UUID], month: date) -> dict[UUID, tuple[int, int]]:

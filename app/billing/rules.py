@@ -94,9 +94,24 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpectedCredit:
+    """What a booking that is not over will get back for one price in a month, by its outages so far. Not in the ledger,
+    so in no total: both numbers are negative, the amount is rounded as the line will be."""
+
+    booking_id: UUID
+    number: int
+    name: str
+    unit_kind: str
+    unit_kind_name: str
+    unit_price: Decimal
+    quantity: int
+    amount: Decimal
+
+
+@dataclass(frozen=True, slots=True)
 class Statement:
     """What a tenant owes for a month: `net` for use and fees, `credits` (negative), and tax. All lines add up to
-    net + credits."""
+    net + credits. `expected` are credits of bookings that are not over: said, and not counted."""
 
     tenant: str
     period: date
@@ -107,6 +122,7 @@ class Statement:
     tax: Decimal
     number: str | None = None
     state: Literal["draft", "issued"] = "draft"
+    expected: tuple[ExpectedCredit, ...] = ()
 
     @property
     def total(self) -> Decimal:
@@ -171,7 +187,39 @@ def credit_charges(
     return tuple(charges)
 
 
-def statement(tenant: str, period: date, currency: str, groups: Iterable[Group]) -> Statement:
+def rounded(charges: Iterable[Charge], currency: str) -> Decimal:
+    """What charges of one booking and kind come to, over all months: each unit price rounded once, as in the ledger."""
+    groups: dict[Decimal, Fraction] = {}
+    for charge in charges:
+        money = exact(charge.quantity, charge.unit_price)
+        groups[charge.unit_price] = groups.get(charge.unit_price, Fraction(0)) + money
+    return sum((line_amount(m, currency) for m in groups.values()), line_amount(Fraction(0), currency))
+
+
+def by_price(charges: Iterable[Charge], month: date, currency: str) -> tuple[tuple[Decimal, int, Decimal], ...]:
+    """(unit price, quantity, amount) of charges of one booking and kind in a month, as its lines will say them: money is
+    rounded cumulatively over the months, so those of earlier months have to be among the charges."""
+    through: dict[Decimal, Fraction] = {}
+    before: dict[Decimal, Fraction] = {}
+    quantities: dict[Decimal, int] = {}
+    for charge in charges:
+        if charge.month > month:
+            continue
+        price, money = charge.unit_price, exact(charge.quantity, charge.unit_price)
+        through[price] = through.get(price, Fraction(0)) + money
+        if charge.month < month:
+            before[price] = before.get(price, Fraction(0)) + money
+        else:
+            quantities[price] = quantities.get(price, 0) + charge.quantity
+    return tuple(
+        (price, quantity, line_amount(through[price], currency) - line_amount(before.get(price, Fraction(0)), currency))
+        for price, quantity in quantities.items()
+    )
+
+
+def statement(
+    tenant: str, period: date, currency: str, groups: Iterable[Group], expected: Iterable[ExpectedCredit] = ()
+) -> Statement:
     """The draft of a month from its line groups, in the order in which they are given."""
     groups = tuple(groups)
     foreign = {g.currency for g in groups} - {currency}
@@ -186,6 +234,7 @@ def statement(tenant: str, period: date, currency: str, groups: Iterable[Group])
         net=sum((g.amount for g in groups if g.kind != "credit"), zero),
         credits=sum((g.amount for g in groups if g.kind == "credit"), zero),
         tax=zero,
+        expected=tuple(expected),
     )
 
 
@@ -229,6 +278,17 @@ def statement_json(statement: Statement, booking_name) -> dict[str, object]:
                 "amount": str(g.amount),
             }
             for g in statement.groups
+        ],
+        "expected_credits": [
+            {
+                "booking": booking_name(e.booking_id),
+                "number": f"B-{e.number}",
+                "kind": e.unit_kind,
+                "unit_hours": hours_in_json(e.quantity),
+                "unit_price": str(e.unit_price),
+                "amount": str(e.amount),
+            }
+            for e in statement.expected
         ],
         "net": str(statement.net),
         "credits": str(statement.credits),

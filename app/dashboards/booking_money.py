@@ -138,12 +138,10 @@ def _price_of(line: UsageLine, amount: int, segments: Sequence[Priced]) -> Fract
 def _credits(work: Work, booking: Booking, window: Window, segments: Sequence[Priced]) -> Decimal:
     """What is taken back for units that were not there so far; zero or less, rounded by price as the ledger is."""
     lost = billing.lost_units(work, booking.id, window)
-    groups: dict[Decimal, Fraction] = {}
-    for charge in rules.credit_charges(booking.id, lost, window, segments, ZoneInfo(booking.zone)) if lost else ():
-        groups[charge.unit_price] = groups.get(charge.unit_price, Fraction(0)) + exact(
-            charge.quantity, charge.unit_price
-        )
-    return sum((line_amount(m, booking.currency) for m in groups.values()), line_amount(Fraction(0), booking.currency))
+    if not lost:
+        return line_amount(Fraction(0), booking.currency)
+    charges = rules.credit_charges(booking.id, lost, window, segments, ZoneInfo(booking.zone))
+    return rules.rounded(charges, booking.currency)
 
 
 def _cost(
@@ -155,7 +153,8 @@ def _cost(
     if seconds > split.reserved > 0:
         rows.append(CostRow("So far", split.reserved, gross))
     if credits:
-        rows.append(CostRow("Taken back for units that were not there", None, credits, "fee"))
+        label = "Taken back" if final else "To be taken back, so far,"
+        rows.append(CostRow(f"{label} for units that were not there", None, credits, "fee"))
     if fees:
         rows.append(CostRow("Fees and corrections", None, fees, "fee"))
     if seconds > split.reserved:

@@ -54,15 +54,19 @@ def one_page(page: OnPage, number: str, work: InTransaction, actor: Reader, part
 
 @router.get("/bookings/{number}/live")
 def live_part(
-    page: OnPage, number: str, work: InTransaction, actor: Reader, parts: Parts, seen: _Word = ""
-) -> Response:
-    """What changes while one looks. The cluster is asked for the way in only when the state is not what was shown."""
+    page: OnPage, number: str, work: InTransaction, actor: Reader, parts: Parts, seen: _Word = "", cards: _Text = "",
+    by: _Word = "",
+) -> Response:  # fmt: skip
+    """What changes while one looks. The cluster is asked for the way in only when the state is not what was shown.
+
+    `cards` are the verbs' forms that the page shows, `by` is what is chosen in one.
+    """
     booking = edits.find(work, actor, number)
-    view = booking_page(work, actor, booking, page.frame.zone)
+    view = booking_page(work, actor, booking, page.frame.zone, by)
     shown = view.state + ("-observed" if view.samples or view.units else "")
     if seen != shown:
         view = with_access(view, parts, booking, page.actor.account_id)
-    return page.show(BookingLive(view, seen))
+    return page.show(BookingLive(view, seen, tuple(cards.split(",")), by))
 
 
 @router.get("/bookings/{number}/effect")

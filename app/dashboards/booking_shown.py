@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from app.backends.contract import Access
 from app.bookings import queries as bookings
 from app.bookings.access import ways_in
-from app.bookings.facts import Booking, Held
+from app.bookings.facts import Booking, ConditionLine, Held
 from app.bookings.lifecycle import BookingView
 from app.bookings.shown import Speech, fresh_key, node_words
 from app.dashboards import booking_history, booking_measured, booking_money, booking_verbs
@@ -28,8 +29,9 @@ _NEVER = ("CANCELLED", "REJECTED", "LAPSED")
 _SOON = timedelta(minutes=30)
 
 
-def booking_page(work: Work, actor: Actor, booking: Booking, zone: str) -> BookingPage:
-    """Everything but the way in, which has to be asked of the cluster: see `with_access`."""
+def booking_page(work: Work, actor: Actor, booking: Booking, zone: str, by: str = "") -> BookingPage:
+    """Everything but the way in, which has to be asked of the cluster: see `with_access`. `by` is what is chosen in a
+    verb's form."""
     now = work.product_now()
     kind = inventory.kinds(work)[booking.kind]
     speech = Speech({booking.kind: kind.name}, zone, now)
@@ -41,9 +43,10 @@ def booking_page(work: Work, actor: Actor, booking: Booking, zone: str) -> Booki
     seen = booking_measured.measured(work, booking, held, view.outages, kind, money.window, now, zone)
     workloads = booking_measured.workload_rows(work, booking, now)
     running = sum(row.tone == "ok" for row in workloads)
-    verbs = booking_verbs.verbs(work, actor, booking, money, running, speech)
+    verbs = booking_verbs.verbs(work, actor, booking, money, running, speech, by)
     lines = bookings.history_of(work, booking.id)
     past = bookings.conditions_of(work, booking.id, open_only=False)
+    idle = _idle_for(booking, past, seen, now)
     names = () if booking.state in _NEVER else tuple((h.node, len(h.gpus)) for h in held)
     currency = booking.currency
     return BookingPage(
@@ -71,8 +74,8 @@ def booking_page(work: Work, actor: Actor, booking: Booking, zone: str) -> Booki
         outcome=booking_history.OUTCOMES.get(booking.outcome or "", ""),
         cost_center=booking.cost_centre,
         reference=booking.reference,
-        conditions=_conditions(booking, view, seen, speech),
-        notes=_notes(booking, view, seen, money, verbs, speech),
+        conditions=_conditions(booking, view, idle, speech),
+        notes=_notes(booking, view, idle, money, verbs, speech),
         units=seen.units,
         samples=seen.samples,
         sampled_at=seen.sampled_at,
@@ -112,34 +115,48 @@ def _place(held: tuple[Held, ...]) -> str:
     return ", ".join(shared)
 
 
-def _conditions(booking: Booking, view: BookingView, seen: Measured, speech: Speech) -> tuple[Condition, ...]:
+def _conditions(booking: Booking, view: BookingView, idle: timedelta | None, speech: Speech) -> tuple[Condition, ...]:
     found = []
     for condition, standing in view.conditions.items():
+        if condition.value == "idle":
+            continue
         label = booking_history.CONDITIONS[condition]
         if condition == "degraded":
             lost = len({o.unit for o in view.outages if o.until is None})
             label = f"Degraded {booking.units - lost} of {booking.units}"
         elif condition == "late":
             label = f"Late {words.countdown(speech.now - standing.since)}"
-        found.append(Condition(condition.value, label, standing.why))
-    idle = _idle_for(seen, speech)
+        found.append(Condition(condition.value, label, standing.why))  # type: ignore[arg-type]
     if idle is not None:
         found.append(Condition("idle", f"Idle {words.countdown(idle)}", "all units are measured, nothing runs on them"))
     return tuple(found)
 
 
-def _idle_for(seen: Measured, speech: Speech) -> timedelta | None:
-    if seen.idle_since is None or speech.now - seen.idle_since < IDLE_AFTER:
+def _idle_for(booking: Booking, past: Iterable[ConditionLine], seen: Measured, now: datetime) -> timedelta | None:
+    """For how long nothing has run in it, as the booking says itself; before it does, as its measurements say."""
+    if booking.state != "ACTIVE":
         return None
-    return speech.now - seen.idle_since
+    said = next((line.since for line in past if line.type == "idle" and line.until is None), None)
+    if said is not None:
+        return now - said
+    if seen.idle_since is None or now - seen.idle_since < IDLE_AFTER:
+        return None
+    return now - seen.idle_since
 
 
 def _notes(
-    booking: Booking, view: BookingView, seen: Measured, money: Figures, verbs: tuple[VerbView, ...], speech: Speech
+    booking: Booking,
+    view: BookingView,
+    idle: timedelta | None,
+    money: Figures,
+    verbs: tuple[VerbView, ...],
+    speech: Speech,
 ) -> tuple[Note, ...]:
     """What somebody should do now, and what only has to be known."""
     notes = []
     for condition, standing in view.conditions.items():
+        if condition.value == "idle":
+            continue
         why = speech.say(standing.why)
         title, helps = {
             "late": ("It is not in place yet", "Time before it is in place is not charged."),
@@ -150,7 +167,6 @@ def _notes(
         tone = "bad" if condition.value in ("degraded", "blocked") else "warn"
         notes.append(Note(tone, title, " ".join(part for part in (why, helps) if part)))  # type: ignore[arg-type]
     changes = {verb.name for verb in verbs if not verb.blocked}
-    idle = _idle_for(seen, speech)
     if idle is not None and "release" in changes:
         back = words.money(money.still_to_come, booking.currency)
         button = f"Release, get {back} back" if money.still_to_come else "Release"

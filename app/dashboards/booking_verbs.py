@@ -23,9 +23,9 @@ _VERBS = {"BOOKED": ("extend", "cancel"), "STARTING": ("extend", "cancel"), "ACT
 
 
 def verbs(
-    work: Work, actor: Actor, booking: Booking, money: Figures, running: int, speech: Speech
+    work: Work, actor: Actor, booking: Booking, money: Figures, running: int, speech: Speech, by: str = ""
 ) -> tuple[VerbView, ...]:
-    """Those of the booking's state; for people who may not change it, why not."""
+    """Those of the booking's state; for people who may not change it, why not. `by` is what is chosen in one."""
     names = _VERBS.get(booking.state, ())
     if not names:
         return ()
@@ -33,7 +33,7 @@ def verbs(
         said = f"{booking.booked_by} booked it. That person, or a lead of {booking.project_name}, may change it."
         name = names[-1]
         return (VerbView(name, words.first_upper(name), _href(booking, name), "", "", blocked=said),)  # type: ignore[arg-type]
-    return tuple(verb(work, actor, booking, money, running, speech, name) for name in names)
+    return tuple(verb(work, actor, booking, money, running, speech, name, by) for name in names)
 
 
 def verb(

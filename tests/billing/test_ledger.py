@@ -12,8 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from app.accounts.queries import tenant as tenant_of
 from app.billing import actions, queries, rules
-from app.kernel.money import line_amount
+from app.kernel.money import SCALE, line_amount
 from app.usage.actions import meter
 from tests.billing.world import NOW, World, hours
 
@@ -73,6 +74,7 @@ def test_reserved_time_is_billed_whatever_was_used(world):
                 "amount": "80.00",
             }
         ],
+        "expected_credits": [],
         "net": "80.00",
         "credits": "0.00",
         "tax": "0.00",
@@ -115,6 +117,64 @@ def test_a_lost_unit_is_charged_and_credited_once(world):
     assert [(g.kind, g.amount) for g in said.groups] == [("use", 40), ("credit", -6)]
     assert (said.net, said.credits, said.total, charged(world, booking)) == (40, -6, 34, 34)
     assert bill(world, booking, hours(11)) == 0
+
+
+def draft_seen(world: World, month: date = MARCH) -> rules.Statement:
+    """The draft with what is expected, as pages and the API show it."""
+    with world.work() as work:
+        return queries.statement_of(work, tenant_of(work, world.tenant), month)
+
+
+def test_the_credit_is_said_while_the_booking_goes_on_and_is_the_one_that_comes(world):
+    """A booking of seven days loses a unit twice: its credit so far is what the ledger would take back now."""
+    world.add_node()
+    booking = world.add_booking(NOW, hours(168), units=4, provided_at=NOW)
+    assert draft_seen(world).expected == ()
+    world.add_outage(booking, 0, hours(1), hours(11))
+    world.add_outage(booking, 0, hours(6), hours(11))
+    world.add_outage(booking, 2, hours(20), None)
+    for passed, credit in ((1, 0), (2, 2), (11, 20), (19, 20), (21, 22), (48, 76)):
+        world.move_to(hours(passed))
+        bill(world, booking, hours(passed))
+        said = draft_seen(world)
+        assert sum((e.amount for e in said.expected), Decimal(0)) == -credit, passed
+        assert (said.credits, said.total) == (0, said.net), "what is expected is in no sum"
+    (expected,) = said.expected
+    assert (expected.number, expected.name, expected.unit_price, expected.quantity) == (1, "Run", 2, -38 * SCALE)
+    assert rules.statement_json(said, str)["expected_credits"] == [
+        {"booking": str(booking), "number": "B-1", "kind": "h100", "unit_hours": "-38.00", "unit_price": "2.00",
+         "amount": "-76.00"}
+    ]  # fmt: skip
+    # released now, it is taken back: one line, and nothing is expected any more
+    world.set_booking(booking, state="ENDED", outcome="released", released_at=hours(48))
+    bill(world, booking, hours(48))
+    said = draft_seen(world)
+    assert [(g.kind, g.amount) for g in said.groups if g.kind == "credit"] == [("credit", -76)]
+    assert said.expected == ()
+
+
+def test_a_credit_over_the_end_of_a_month_is_expected_in_each_as_it_will_be_said(world):
+    world.add_node()
+    start = hours(29 * 24 + 13 + 1 / 3)  # 31 March, 22:20
+    booking = world.add_booking(start, start + timedelta(hours=4), provided_at=start, prices=[
+        (start, start + timedelta(hours=4), world.price, "0.05")])  # fmt: skip
+    world.add_outage(booking, 0, start, start + timedelta(hours=3, minutes=20))
+    world.move_to(start + timedelta(hours=3, minutes=30))
+    said = [draft_seen(world, month).expected[0].amount for month in (MARCH, date(2026, 4, 1))]
+    assert said == [Decimal("-0.08"), Decimal("-0.09")]
+    world.set_booking(booking, state="ENDED", outcome="completed")
+    bill(world, booking, start + timedelta(hours=4))
+    assert [draft(world, month).credits for month in (MARCH, date(2026, 4, 1))] == said
+
+
+def test_what_is_not_billed_expects_no_credit(world):
+    world.add_node()
+    booking = world.add_booking(NOW, hours(10), provided_at=NOW)
+    world.add_outage(booking, 0, hours(1), hours(2))
+    world.move_to(hours(3))
+    assert len(draft_seen(world).expected) == 1
+    world.owner.execute("UPDATE clusters SET billed = false")
+    assert draft_seen(world).expected == ()
 
 
 def test_an_outage_that_lasts_is_credited_to_the_end(world):

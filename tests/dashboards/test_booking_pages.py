@@ -192,23 +192,58 @@ def test_the_effect_of_a_verb_follows_what_is_chosen(world: World, browse: Peopl
     assert "PT6H" not in answer.text
 
 
-def test_the_live_part_sends_forms_and_the_way_in_only_when_the_state_has_changed(world: World, browse: People) -> None:
+def address_of_live(text: str) -> str:
+    return html.unescape(re.search(r'hx-get="(/bookings/[^"]+/live[^"]*)"', text)[1])
+
+
+def test_the_live_part_sends_the_way_in_only_when_the_state_has_changed(world: World, browse: People) -> None:
     booking = world.book(units=8, within="node", duration="PT6H")
     browser = browse()
     page = browser.see(f"/bookings/{booking.label}")
-    address = html.unescape(re.search(r'hx-get="(/bookings/[^"]+/live[^"]*)"', page.text)[1])
-    assert address.endswith("seen=BOOKED")
+    address = address_of_live(page.text)
+    assert address.endswith("seen=BOOKED&cards=extend,cancel")
     same = fragment(browser, address)
     assert same.status_code == 200
-    assert 'id="bk-verbs"' not in same.text
+    assert "<form" not in same.text
     world.settle()
     changed = fragment(browser, address)
-    assert 'id="bk-verbs"' in changed.text
     assert "Release all 8 units" in text_of(changed)
+    assert re.search(r'id="verb-cancel" hx-swap-oob="outerHTML" hidden></div>', changed.text)
+    assert 'id="v-extend"' not in changed.text, "what somebody chooses there is taken away"
     assert "ssh member@n" in text_of(changed)
     assert re.search(r'<p id="bk-lead" hx-swap-oob="outerHTML">', changed.text)
     assert "planned:" in page.text
     assert "planned:" not in changed.text
+    assert address_of_live(changed.text).endswith("seen=ACTIVE&cards=extend,release")
+
+
+def test_what_a_release_gives_back_moves_with_the_clock_and_the_form_stays(world: World, browse: People) -> None:
+    booking = world.book(units=8, within="node", duration="PT6H")
+    world.settle()
+    browser = browse()
+    page = browser.see(f"/bookings/{booking.label}")
+    assert "get CHF 115.20 back" in text_of(page)
+    world.pass_time(90 * MINUTE)
+    later = fragment(browser, address_of_live(page.text) + "&by=PT2H")
+    said = text_of(later)
+    assert "Gives back CHF 86.40 You pay CHF 28.80" in said
+    assert "Release all 8 units, get CHF 86.40 back" in said
+    assert "Extend for CHF 38.40" in said, "of the length that is chosen"
+    assert "<form" not in later.text
+    assert "idempotency_key" not in later.text
+
+
+def test_when_it_is_over_no_verb_is_left_on_an_open_page(world: World, browse: People) -> None:
+    booking = world.book(units=8, within="node", duration="PT1H")
+    world.settle()
+    browser = browse()
+    address = address_of_live(browser.see(f"/bookings/{booking.label}").text)
+    world.pass_time(2 * HOUR)
+    over = fragment(browser, address)
+    for name in ("extend", "release"):
+        assert re.search(rf'id="verb-{name}" hx-swap-oob="outerHTML" hidden></div>', over.text)
+    assert "Nothing can be changed" in text_of(over)
+    assert "hx-get" not in over.text
 
 
 def test_others_look_and_do_nothing_other_tenants_see_nothing(world: World, browse: People) -> None:
@@ -245,7 +280,7 @@ def test_lost_units_are_said_with_their_number_and_taken_back(world: World, brow
     said = text_of(browse().see(f"/bookings/{booking.label}"))
     assert "Degraded 0 of 8" in said
     assert "Some of its units are lost" in said
-    assert "Taken back for units that were not there" in said
+    assert "To be taken back, so far, for units that were not there -19.20" in said.replace("−", "-")
     assert "Cost so far CHF 19.20" in said
 
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import re
+from datetime import datetime
 from decimal import Decimal
+from uuid import uuid4
+
+import psycopg
 
 from app.inventory.connections import backend_of
 from tests.dashboards.conftest import HOUR, START, Company
@@ -221,3 +225,43 @@ def test_a_lost_unit_shows_as_drift_and_on_the_owners_home(company: Company) -> 
     assert "has lost units" in company.browser("acme").see("/").text
     assert "degraded" in company.people.browser(company.people.platform["operator"]).see("/operator/clusters").text
     assert "has lost units" not in company.browser("beta").see("/").text
+
+
+def test_an_idle_booking_is_on_the_lists_until_the_condition_is_over(company: Company) -> None:
+    """Whoever finds it idle writes the condition; the lists show what is written, to those who can do something."""
+    booking = company.book("acme", "Forgotten", 8, workload="none")
+    busy = company.book("acme", "Tokamak", 8)
+    company.go_to(START + 2 * HOUR)
+    told = "“Forgotten” has been idle for 1 h 30 min"
+    assert "has been idle" not in company.browser("acme").see("/").text
+    assert "is idle" not in company.browser("acme").see("/projects/plasma").text
+    write_idle(company, booking["number"], since=START + HOUR / 2)
+
+    home = company.browser("acme").see("/").text
+    assert told in home
+    assert "Idle 1 h 30 min" in home
+    assert home.count("has been idle") == 1
+    assert f'href="/bookings/{busy["number"]}"' in home
+    project = company.browser("acme").see("/projects/plasma").text
+    assert "1 booking of the project is idle" in project
+    assert "Idle 1 h 30 min" in project
+    page = company.browser("acme").see(f"/bookings/{booking['number']}").text
+    assert page.count("Idle 1 h 30 min") == 1
+    assert "“Forgotten” has been idle since today, 13:30" in page
+    assert "idle" not in company.browser("beta").see("/").text.lower()
+
+    with psycopg.connect(company.owner_url) as owner:
+        owner.execute("UPDATE conditions SET until = %s WHERE type = 'idle'", [START + 2 * HOUR])
+    assert "has been idle" not in company.browser("acme").see("/").text
+    assert "of the project is idle" not in company.browser("acme").see("/projects/plasma").text
+
+
+def write_idle(company: Company, number: str, since: datetime) -> None:
+    with psycopg.connect(company.owner_url) as owner:
+        written = owner.execute(
+            """INSERT INTO conditions (tenant_id, id, booking_id, type, since, why)
+               SELECT tenant_id, %s, id, 'idle', %s, 'nothing runs on its units'
+                 FROM bookings WHERE 'B-' || number = %s""",
+            [uuid4(), since, number],
+        )
+    assert written.rowcount == 1

@@ -19,7 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from mimetypes import guess_type
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from app.web.render import STATIC, render
 from app.web.views.booking import BookingLive
@@ -61,8 +61,9 @@ class _Handler(BaseHTTPRequestHandler):
             asking = samples.everything().get(urlsplit(self.headers.get("Referer", "")).path.strip("/"))
             if asking is None:
                 return self._html(404, samples.errors()["404"], samples.BARE)
-            seen = self.path.partition("seen=")[2]
-            return self._html(200, BookingLive(asking[0], seen), asking[1])
+            asked = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
+            cards = tuple(asked.get("cards", "").split(","))
+            return self._html(200, BookingLive(asking[0], asked["seen"], cards, asked.get("by", "")), asking[1])
         if path.endswith("/effect"):
             return self._html(200, *samples.fragments()["verb"])
         pages = samples.everything()

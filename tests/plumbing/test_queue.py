@@ -114,9 +114,9 @@ def test_after_a_failure_nothing_is_tried_for_a_while_and_then_again(refusing: P
     assert refusing.most == before
     clock.seconds = QUIET
     queue.send("sweep")
-    queue.close()
+    wait_quiet(queue)
     assert refusing.most > before
-    assert queue._quiet()
+    queue.close()
 
 
 def test_a_port_where_nobody_listens_raises_nothing() -> None:

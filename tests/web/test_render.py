@@ -114,21 +114,63 @@ def test_a_booking_looks_again_only_while_something_changes(state: str) -> None:
     assert (f'hx-trigger="every {every}"' in html) is (every is not None)
 
 
-def test_live_sends_forms_only_when_the_state_has_changed() -> None:
-    same = render(*FRAGMENTS["live-same"])
-    changed = render(*FRAGMENTS["live-changed"])
-    assert 'id="bk-verbs"' not in same
-    assert 'id="bk-verbs"' in changed
-    assert 'id="bk-observed"' in changed
-    for html in (same, changed):
+def live(page: views.BookingPage, seen: str = "ACTIVE-observed", cards: tuple[str, ...] = (), by: str = "") -> str:
+    return render(views.BookingLive(page, seen, cards, by), samples.frame())
+
+
+def test_live_replaces_only_what_has_an_id_of_its_own() -> None:
+    for html in (live(samples.booking()), live(samples.booking(), "STARTING", ("extend", "cancel"))):
         assert html.count("hx-swap-oob") == len(re.findall(r'id="(?!bk-live)[^"]*"[^>]*hx-swap-oob', html))
 
 
-def test_what_the_live_part_asks_for_is_what_it_compares_with() -> None:
+def test_live_sends_of_a_form_that_stays_the_figures_alone() -> None:
     page = samples.booking()
-    seen = re.search(r"live\?seen=([\w-]+)", render(page, samples.frame()))
-    assert seen
-    assert 'id="bk-verbs"' not in render(views.BookingLive(page, seen[1]), samples.frame())
+    assert page.cards == ("extend", "release")
+    html = live(page, cards=page.cards, by=page.verbs[0].chosen)
+    for name in page.cards:
+        assert re.search(rf'id="eff-{name}" hx-swap-oob="outerHTML"', html)
+        assert re.search(rf'<span id="say-{name}" hx-swap-oob="outerHTML">', html)
+    for taken in ("<form", "<select", "idempotency_key", 'id="verb-', 'id="bk-observed"'):
+        assert taken not in html
+
+
+def test_live_takes_away_what_the_state_no_longer_allows_and_leaves_the_rest() -> None:
+    """It showed Extend, Cancel, and became active meanwhile: Cancel goes, Release comes, Extend is not touched."""
+    page = samples.booking()
+    html = live(page, "STARTING", ("extend", "cancel"), page.verbs[0].chosen)
+    assert re.search(r'<div class="b-sec" id="verb-cancel" hx-swap-oob="outerHTML" hidden></div>', html)
+    assert re.search(r'<div class="b-sec" id="verb-release" hx-swap-oob="outerHTML" >\s*<form', html)
+    assert 'id="verb-extend"' not in html
+    assert 'id="v-extend"' not in html
+    assert 'id="eff-extend"' in html
+    assert 'id="bk-observed"' in html
+    over = live(samples.booking_ended(), "ACTIVE-observed", ("extend", "release"))
+    for name in ("extend", "release"):
+        assert re.search(rf'id="verb-{name}" hx-swap-oob="outerHTML" hidden></div>', over)
+    assert re.search(r'id="bk-verbs-head".*Nothing can be changed', over)
+
+
+def test_live_replaces_a_form_whose_choice_is_gone_or_that_became_another() -> None:
+    page = samples.booking()
+    assert 'id="v-extend"' in live(page, cards=page.cards, by="P6D")
+    blocked = replace(page, verbs=tuple(replace(verb, blocked="Not now.") for verb in page.verbs))
+    html = live(blocked, cards=page.cards)
+    for name in ("extend", "release"):
+        assert re.search(rf'id="verb-{name}" hx-swap-oob', html)
+    assert "<button" not in re.search(r'id="verb-release".*?</form>', html, re.S)[0]
+    assert 'id="verb-' not in live(blocked, cards=blocked.cards)
+
+
+def test_what_the_live_part_asks_for_is_what_it_compares_with() -> None:
+    for page in (samples.booking(), samples.booking_booked(), samples.booking_ended()):
+        asked = re.search(
+            r'live\?seen=([\w-]+)&amp;cards=([\w,-]*)" hx-include="#v-extend"', render(page, samples.frame())
+        )
+        if page.every is None:
+            assert asked is None
+        else:
+            assert asked
+            assert "<form" not in live(page, asked[1], tuple(asked[2].split(",")))
 
 
 def test_an_alternative_posts_its_request_unchanged() -> None:

@@ -90,13 +90,20 @@ def test_a_choice_shows_its_own_fields(page: Any, base: str) -> None:
 def test_the_live_part_is_replaced_and_the_form_stays(page: Any, base: str) -> None:
     page.clock.install()
     page.goto(f"{base}/booking")
-    page.select_option("#v-extend", "PT1H")
-    with page.expect_response(lambda r: "/live?seen=ACTIVE-observed" in r.url):
+    page.focus("#v-extend")
+    page.evaluate("document.querySelector('#verb-extend form').dataset.mine = 'still here'")
+    page.evaluate("document.querySelector('#eff-release').textContent = 'of long ago'")
+    with page.expect_response(lambda r: "/live?seen=ACTIVE-observed" in r.url) as asked:
         page.clock.fast_forward(16_000)
+    assert f"by={page.input_value('#v-extend')}" in asked.value.url
     page.wait_for_selector("#bk-live")
     page.clock.run_for(1000)
     assert page.locator("#bk-live").count() == 1
     assert page.locator("#bk-cost").count() == 1
+    assert "of long ago" not in page.inner_text("#verb-release")
+    assert page.get_attribute("#verb-extend form", "data-mine") == "still here"
+    assert page.evaluate("document.activeElement.id") == "v-extend"
+    assert page.locator("[id^=verb-]").count() == 3
     assert page.locator("[data-chart] canvas").count() == 4
     assert "now 95 % on average" in page.inner_text("#now-utilisation")
 

@@ -463,7 +463,8 @@ class VerbView:
     """A verb with its effect. Fragment of GET /bookings/{number}/effect?verb=extend&by=PT6H as well.
 
     The form posts `field` (the chosen option's value), `idempotency_key`, csrf_token to `href`. `blocked` says why it
-    cannot be done now (then no button). `button` carries the effect ("Extend for CHF 230.40")."""
+    cannot be done now (then no button). `button` carries the effect ("Extend for CHF 230.40"). `name` and `blocked` say
+    which form it is: `card`."""
 
     template: ClassVar[str] = "booking/_verb.html"
     name: Literal["extend", "release", "cancel"]
@@ -477,6 +478,16 @@ class VerbView:
     options: tuple[Option, ...] = ()
     effect_href: str = ""
     blocked: str = ""
+
+    @property
+    def card(self) -> str:
+        """Which form this is: one that stays the same lets the live part replace its figures alone."""
+        return f"{self.name}-blocked" if self.blocked else self.name
+
+    @property
+    def chosen(self) -> str:
+        """The value of the option that is chosen, empty where there is nothing to choose."""
+        return next((option.value for option in self.options if option.chosen), "")
 
 
 @dataclass(frozen=True)
@@ -544,14 +555,35 @@ class BookingPage:
         """Seconds between two looks at the live part, None when nothing changes any more."""
         return {"STARTING": 2, "ENDING": 2, "ACTIVE": 15, "BOOKED": 5}.get(self.state)
 
+    @property
+    def cards(self) -> tuple[str, ...]:
+        """The verbs' forms on the page."""
+        return tuple(verb.card for verb in self.verbs)
+
+    def verb(self, name: str) -> VerbView | None:
+        """One verb, None while it cannot be done."""
+        return next((verb for verb in self.verbs if verb.name == name), None)
+
 
 @dataclass(frozen=True)
 class BookingLive:
-    """Fragment of GET /bookings/{number}/live?seen=STARTING, polled by the page.
+    """Fragment of GET /bookings/{number}/live?seen=STARTING&cards=extend,cancel&by=PT6H, polled by the page.
 
-    `seen` is the query's word, passed through: it says what the page showed (the state, and whether units were
-    observed). When that differs from now, the parts that depend on it (way in, verbs, charts) are sent along."""
+    The query's words are passed through. `seen` says what the page showed (the state, and whether units were
+    observed); when that differs from now, the parts that depend on it (way in, charts) are sent along. `cards` are the
+    verbs' forms that it showed and `by` is what was chosen in one: of a form that is still the same only the figures
+    are sent, others come, go or are replaced."""
 
     template: ClassVar[str] = "booking/_live.html"
     booking: BookingPage
     seen: str
+    cards: tuple[str, ...] = ()
+    by: str = ""
+
+    def keeps(self, verb: VerbView) -> bool:
+        """Whether the form on the page is still the right one: the same verb, and its choice is still possible."""
+        return verb.card in self.cards and (not verb.options or self.by in ("", verb.chosen))
+
+    def had(self, name: str) -> bool:
+        """Whether the page showed a form of this verb."""
+        return any(card in (name, f"{name}-blocked") for card in self.cards)

@@ -158,6 +158,8 @@ class StatementPage:
     """Amounts that must be equal: ("Sum of lines", x), ("Statement, net", x)."""
     files: tuple[Link, ...] = ()
     back: Link = field(default_factory=lambda: Link("Finance", "/finance"))
+    expected: tuple[StatementLine, ...] = ()
+    """Credits of bookings that are not over: said below the total and in no sum."""
 
     @property
     def difference(self) -> Decimal:
