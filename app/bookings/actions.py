@@ -11,10 +11,11 @@ from uuid import UUID
 
 from psycopg.errors import ExclusionViolation
 
-from app.bookings import alternatives, offers, policies, queries, rules, wanted
+from app.bookings import alternatives, approvals, offers, policies, queries, rules, waits, wanted
 from app.bookings.capacity import Busy
 from app.bookings.edits import RECONCILE, Key, done_before
 from app.bookings.facts import Booking
+from app.bookings.lifecycle import Event
 from app.bookings.offers import Desk, Offer, Quote
 from app.bookings.placement import NoPlace, place
 from app.bookings.schemas import Ask
@@ -142,6 +143,8 @@ def _confirm(desk: Desk, queue: Queue, ask: Ask, offer: Offer, booking_id: UUID)
     if reasons:
         raise _Lost(pool.id, reasons)
     policy = pool.policy
+    if offer.approval is not None and not offer.approval.holds:
+        return approvals.request_without_units(locked, ask, offer, booking_id, offer.approval)
     new = queries.NewBooking(
         id=booking_id,
         allocation_id=new_id(),
@@ -175,10 +178,13 @@ def _confirm(desk: Desk, queue: Queue, ask: Ask, offer: Offer, booking_id: UUID)
     if scopes and asked:
         more.append((quotas.COMMIT, quotas.commit_values(desk.project.tenant_id, scopes, asked, booking_id)))
     try:
-        booked = queries.insert_booking(work, new, pool.cluster, actor, now, "", more)
+        event = Event.BOOK if offer.approval is None else Event.ASK
+        booked = queries.insert_booking(work, new, pool.cluster, actor, now, "", more, event)
     except ExclusionViolation:  # the last judge: whoever wrote it without the pool's lock was wrong, not the units
         raise _Lost(pool.id, (_taken_meanwhile(kind, pool.cluster),)) from None
-    if new.due_at <= now:
+    if offer.approval is not None:
+        approvals.ask_to_book(work, booked, offer.approval, policy, actor, now)
+    elif new.due_at <= now:
         send_after_commit(work, queue, RECONCILE, pool.cluster_id)
     return booked
 
@@ -249,6 +255,8 @@ def _again(desk: Desk, ask: Ask, offer: Offer, pool: Pool, taken: Busy) -> Offer
         raise _Lost(pool.id, tuple(reasons))
     price = cost(segments, ask.shape.total, desk.project.currency)
     needed = offers.approval_of(desk, pool, window, price, ask.shape.total)
+    if needed is not None and waits.answer_by(now, window.start, pool.policy) is None:
+        raise _Lost(pool.id, (waits.no_time_to_ask(needed.who, window.start, now),))
     starts_now = ask.start is None and window.start == now
     return Offer(pool, window, placement, segments, price, starts_now=starts_now, approval=needed)
 

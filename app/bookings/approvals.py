@@ -7,26 +7,26 @@ the booking stays as it was until then. It must not know HTTP, forms or workers,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
-from fractions import Fraction
 from typing import Any
 from uuid import UUID
 
 from psycopg.errors import ExclusionViolation
 
-from app.bookings import due, offers, queries, queries_requests, rules
+from app.bookings import due, offers, policies, queries, queries_requests, rules
 from app.bookings.capacity import Shape
 from app.bookings.edits import Key, allow, check_version, done_before, look_now, not_in_state, pool_of, project_of, see
-from app.bookings.facts import Booking, PriceSegment, Project
+from app.bookings.facts import Booking, PriceSegment
 from app.bookings.lifecycle import BookingView, Event, Move, State
 from app.bookings.moves import write_changes
 from app.bookings.offers import Desk, Offer
 from app.bookings.placement import NoPlace, place
 from app.bookings.queries_requests import Piece, Request, Unseated
+from app.bookings.rules_load import Approval
 from app.bookings.schemas import Ask
-from app.bookings.waits import Approver, answer_by, approvers, no_time_to_ask
+from app.bookings.waits import answer_by, no_time_to_ask
 from app.inventory import queries as inventory
 from app.inventory.facts import Pool
 from app.inventory.policy import Policy
@@ -36,9 +36,9 @@ from app.kernel.window import Window
 from app.plumbing import outbox
 from app.plumbing.db import Work
 from app.plumbing.queue import Queue
-from app.pricing.rules import Segment, cost
+from app.pricing.rules import Segment
 from app.quotas import queries as quotas
-from app.quotas.rules import pieces
+from app.quotas.rules import Scope, pieces
 
 _EDITABLE = (State.BOOKED, State.STARTING, State.ACTIVE)
 
@@ -46,41 +46,24 @@ _EDITABLE = (State.BOOKED, State.STARTING, State.ACTIVE)
 # --- asking -------------------------------------------------------------------------------------------------------------
 
 
-def who_approves(
-    policy: Policy, units: int, window: Window, amount: Decimal, actor: Actor, project: Project
-) -> tuple[Approver, ...]:
-    """Who has to say yes to so much, one after the other; empty when nobody has."""
-    hours = Fraction(units * window.seconds, 3600)
-    return approvers(policy, hours, amount, actor, leads=actor.leads(project.id))
-
-
-def check_time(desk: Desk, policy: Policy, offer_window: Window, units: int, amount: Decimal) -> tuple[Reason, ...]:
-    """Why nobody could approve it in time; nothing when nobody has to, or somebody can."""
-    who = who_approves(policy, units, offer_window, amount, desk.actor, desk.project)
-    late = who and answer_by(desk.now, offer_window.start, policy) is None
-    return (no_time_to_ask(who[0], offer_window.start, desk.now),) if late else ()
-
-
 def ask_to_book(
-    work: Work, booking: Booking, who: Sequence[Approver], policy: Policy, actor: Actor, now: datetime, *, holds: bool
+    work: Work, booking: Booking, approval: Approval, policy: Policy, actor: Actor, now: datetime, *, holds: bool = True
 ) -> UUID:
     """The request behind a booking that has just become REQUESTED."""
     until = answer_by(now, booking.starts_at, policy)
     assert until is not None  # checked before it was written
-    return _ask(work, booking, "book", {"holds": holds}, who, until, actor, now)
+    return _ask(work, booking, "book", {"holds": holds}, approval, until, actor, now)
 
 
-def request_without_units(
-    desk: Desk, ask: Ask, offer: Offer, booking_id: UUID, who: Sequence[Approver], policy: Policy
-) -> Booking:
+def request_without_units(desk: Desk, ask: Ask, offer: Offer, booking_id: UUID, approval: Approval) -> Booking:
     """A request that holds nothing: the row of the booking with its price, and the request. Under the pool's lock."""
-    work, actor, project, now = desk.work, desk.actor, desk.project, desk.now
+    work, actor, now = desk.work, desk.actor, desk.now
     write_unseated(desk, ask, offer.pool, State.REQUESTED, booking_id, offer.window, offer.cost.amount)
     queries_requests.seat(work, booking_id, offer.window, offer.cost.amount, offer.prices)
     queries.note(work, booking_id, Event.ASK, None, State.REQUESTED, actor, now, "")  # type: ignore[arg-type]
     booking = queries.find_booking(work, booking_id)
-    assert booking is not None and booking.project_id == project.id
-    ask_to_book(work, booking, who, policy, actor, now, holds=False)
+    assert booking is not None
+    ask_to_book(work, booking, approval, offer.pool.policy, actor, now, holds=False)
     return booking
 
 
@@ -105,8 +88,12 @@ def write_unseated(
         quoted,
         project.zone,
         {"kind": ask.workload},
+        (desk.actor.account_id, desk.actor.label) if ask.owner is None else (ask.owner.account_id, ask.owner.name),
+        ask.series_id,
+        ask.occurs_at,
+        ask.class_id,
     )
-    queries_requests.insert_unseated(desk.work, row, desk.actor, desk.now)
+    queries_requests.insert_unseated(desk.work, row, desk.now)
 
 
 def ask_to_extend(
@@ -116,7 +103,8 @@ def ask_to_extend(
     end: datetime,
     segments: Sequence[PriceSegment],
     money: tuple[Decimal, Decimal],
-    who: Sequence[Approver],
+    approval: Approval,
+    scopes: Sequence[Scope],
 ) -> UUID:
     """The request for a later end, with units and quota of what would be added. `money` is added and total.
 
@@ -125,7 +113,7 @@ def ask_to_extend(
     work, now, policy = desk.work, desk.now, pool.policy
     until = answer_by(now, booking.ends_at, policy)
     if until is None:
-        raise Refused(Refusal((no_time_to_ask(who[0], booking.ends_at, now),)))
+        raise Refused(Refusal((no_time_to_ask(approval.who, booking.ends_at, now),)))
     if queries_requests.open_request(work, booking.id) is not None:
         raise Conflict("request_open", f"{booking.label} has a request that is not answered yet. Withdraw it first.")
     added, total = money
@@ -138,7 +126,7 @@ def ask_to_extend(
         "total": str(total),
         "segments": [segment_words(s) for s in segments],
     }
-    request_id = _ask(work, booking, "extend", wanted, who, until, desk.actor, now)
+    request_id = _ask(work, booking, "extend", wanted, approval, until, desk.actor, now)
     if policy.requests_hold:
         held = queries_requests.pieces_of_booking(work, booking.id)
         more = [Piece(p.node_id, p.units, p.end, end + policy.gap, p.allocation_id) for p in held]
@@ -149,7 +137,6 @@ def ask_to_extend(
             said = f"Units of {booking.label} are taken afterwards."
             raise Refused(Refusal((Reason("units_taken_after", said, field="end"),))) from None
         asked = pieces((Segment(s.window, s.price_id, s.per_hour) for s in segments), desk.zone, booking.units)
-        scopes = quotas.scopes_for(work, booking.tenant_id, booking.project_id, booking.account_id, [booking.kind])
         quotas.commit_pieces(work, booking.tenant_id, scopes, asked, None, request_id)
         inventory.raise_version(work, [pool.id])
     changes = {"end": [rules.iso(booking.ends_at), rules.iso(end)]}
@@ -162,16 +149,17 @@ def _ask(
     booking: Booking,
     verb: str,
     wanted: dict[str, Any],
-    who: Sequence[Approver],
+    approval: Approval,
     until: datetime,
     actor: Actor,
     now: datetime,
 ) -> UUID:
-    wanted = wanted | {"then": list(who[1:])}
+    who, why = approval.approver, " ".join(reason.message for reason in approval.reasons)
+    words = wanted | {"why": why}
     request_id = queries_requests.insert_request(
-        work, booking.id, "approval", verb, wanted, until, actor, now, approver=who[0]
+        work, booking.id, "approval", verb, words, until, actor, now, approver=who
     )
-    for account in queries_requests.approvers_of(work, who[0], booking.project_id):
+    for account in queries_requests.approvers_of(work, who, booking.project_id):
         if account != actor.account_id:
             outbox.tell(
                 work, "approval_asked", now, account, booking.id, key=f"asked:{request_id}", number=booking.number,
@@ -197,7 +185,11 @@ def enter(work: Work, actor: Actor, request_id: UUID | None) -> tuple[Request, B
         else:
             found = None
     booking = None if found is None else queries.find_booking(work, found.booking_id)
-    if found is None or booking is None or not (_answers(actor, found, booking) or actor.sees_project(booking.project_id)):
+    if (
+        found is None
+        or booking is None
+        or not (_answers(actor, found, booking) or actor.sees_project(booking.project_id))
+    ):
         raise NotFound("request_not_found", "There is no such request.")
     return found, booking
 
@@ -209,7 +201,7 @@ def may_answer(actor: Actor, request: Request, booking: Booking) -> bool:
 
 
 def approve(work: Work, queue: Queue, actor: Actor, request_id: UUID | None, why: str = "") -> Booking:
-    """Say yes. A booking that was asked for is booked, or waits for the next who must be asked; an extension is made.
+    """Say yes. A booking that was asked for is booked, an extension is made.
 
     Twice by the same person is once. Raises Conflict when it is answered or has lapsed, and when a request that held
     nothing finds its units taken: that one is on the waiting list then, which is written whatever the caller does.
@@ -219,8 +211,6 @@ def approve(work: Work, queue: Queue, actor: Actor, request_id: UUID | None, why
     if request.outcome == "granted" and request.answered_by == actor.label:
         return booking
     _check_open(request)
-    if request.wanted.get("then"):
-        return _pass_to_next(work, actor, request, why)
     if request.verb == "extend":
         return _extend(work, queue, actor, request, why)
     if not request.wanted.get("holds", True):
@@ -306,29 +296,12 @@ def _end(work: Work, booking: Booking, request: Request, outcome: str, actor: Ac
         _tell(work, request, booking, f"request_{outcome}", now, why)
 
 
-def _pass_to_next(work: Work, actor: Actor, request: Request, why: str) -> Booking:
-    """One has said yes, the next is asked."""
-    locked, request = _lock(work, request)
-    now = _still_open(work, request)
-    policy = pool_of(work, locked).policy
-    start = locked.starts_at if request.verb == "book" else locked.ends_at
-    until = answer_by(now, start, policy) or request.expires_at
-    asker = Actor(request.account_id, request.asked_by, request.tenant_id)
-    who: list[Approver] = request.wanted["then"]
-    queries_requests.close_request(work, request.id, "granted", actor, now, why)
-    following = _ask(work, locked, request.verb, request.wanted, who, until, asker, now)
-    work.pg.execute("UPDATE holds SET request_id = %s WHERE request_id = %s AND live", [following, request.id])
-    work.pg.execute("UPDATE commitments SET request_id = %s WHERE request_id = %s", [following, request.id])
-    queries.note(work, locked.id, "approve_first", locked.state, locked.state, actor, now, why)
-    return locked
-
-
 def _extend(work: Work, queue: Queue, actor: Actor, request: Request, why: str) -> Booking:
     """Make the extension that was asked for: what the request held becomes the booking's."""
     before = queries.find_booking(work, request.booking_id)
     assert before is not None
     scopes = quotas.lock_scopes(work, before.tenant_id, before.project_id, before.account_id, [before.kind])
-    pool = inventory.lock_pools(work, [before.pool_id])[before.pool_id]
+    pool = policies.lock_pool(work, before)
     locked, request = _lock(work, request)
     queries.holds_of(work, locked.id, lock=True)
     queries_requests.lock_holds_of_requests(work, [request.id])
@@ -336,7 +309,9 @@ def _extend(work: Work, queue: Queue, actor: Actor, request: Request, why: str) 
     wanted = request.wanted
     state = State(locked.state)
     if state not in _EDITABLE or rules.iso(locked.ends_at) != wanted["was"] or locked.units != wanted["units"]:
-        raise Conflict("changed_meanwhile", f"{locked.label} has changed since this was asked for. It has to be asked anew.")
+        raise Conflict(
+            "changed_meanwhile", f"{locked.label} has changed since this was asked for. It has to be asked anew."
+        )
     end = datetime.fromisoformat(wanted["end"].replace("Z", "+00:00"))
     segments = [segment_of(words) for words in wanted["segments"]]
     queries_requests.drop_holds(work, [request.id])  # first: the other order would be refused
@@ -348,9 +323,9 @@ def _extend(work: Work, queue: Queue, actor: Actor, request: Request, why: str) 
     if wanted["holds"]:
         quotas.hand_over(work, request.id, locked.id, segments[0].window.start)
     else:
-        desk = Desk(work, _asker(locked), project_of(work, locked), now)
+        desk = Desk(work, _asker(locked), project_of(work, locked), now, locked.account_id)
         asked = pieces((Segment(s.window, s.price_id, s.per_hour) for s in segments), desk.zone, locked.units)
-        reasons, _ = offers.quota_of(desk, scopes, asked, Window(locked.ends_at, end), now)
+        reasons, _ = offers.limits_of(desk, pool, locked.account_id, scopes, asked, Window(locked.ends_at, end))
         if reasons:
             raise Refused(Refusal(reasons))
         quotas.commit_pieces(work, locked.tenant_id, scopes, asked, locked.id)
@@ -377,18 +352,18 @@ def _book_without_hold(work: Work, queue: Queue, actor: Actor, request: Request,
     assert before is not None
     project = project_of(work, before)
     scopes = quotas.lock_scopes(work, before.tenant_id, before.project_id, before.account_id, [before.kind])
-    pool = inventory.lock_pools(work, [before.pool_id])[before.pool_id]
+    pool = policies.lock_pool(work, before)
     locked, request = _lock(work, request)
     now = _still_open(work, request)
     _check_requested(locked)
-    desk = Desk(work, _asker(locked), project, now)
+    desk = Desk(work, _asker(locked), project, now, locked.account_id)
     policy, window = pool.policy, locked.window
     capacity = inventory.capacity_of(work, [pool])[pool.id]
     blocked = Window(window.start, window.end + policy.gap)
     found = place(offers.with_holds(work, capacity, blocked), shape_of(locked), window, int(policy.gap.total_seconds()))
     segments = queries.segments_of(work, locked.id)
     asked = pieces((Segment(s.window, s.price_id, s.per_hour) for s in segments), desk.zone, locked.units)
-    reasons, _ = offers.quota_of(desk, scopes, asked, window, now)
+    reasons, _ = offers.limits_of(desk, pool, locked.account_id, scopes, asked, window, locked.id)
     if isinstance(found, NoPlace) or reasons:
         said = rules.no_place(found, pool.kind, pool.cluster) if isinstance(found, NoPlace) else reasons[0]
         queries_requests.close_request(work, request.id, "rejected", actor, now, said.message)
@@ -450,13 +425,18 @@ def begin_when_due(work: Work, queue: Queue, booking: Booking, now: datetime) ->
 
 def shape_of(booking: Booking) -> Shape:
     """What a booking asks of nodes."""
-    return queries_requests.shape_of(booking.units, booking.nodes, booking.per_node, booking.within, False)
+    return queries_requests.shape_of(booking.units, booking.nodes, booking.per_node, booking.within, booking.near)
 
 
 def segment_words(segment: PriceSegment) -> dict[str, Any]:
     """A piece of a price schedule as a request keeps it."""
     start, end = segment.window.start, segment.window.end
-    return {"start": rules.iso(start), "end": rules.iso(end), "price": segment.price_id, "per_hour": str(segment.per_hour)}
+    return {
+        "start": rules.iso(start),
+        "end": rules.iso(end),
+        "price": segment.price_id,
+        "per_hour": str(segment.per_hour),
+    }
 
 
 def segment_of(words: dict[str, Any]) -> PriceSegment:
@@ -478,7 +458,8 @@ def _lock(work: Work, request: Request) -> tuple[Booking, Request]:
     """The booking, then its request, as they are then."""
     booking = queries.lock_booking(work, request.booking_id)
     locked = queries_requests.find_request(work, request.id, lock=True)
-    assert booking is not None and locked is not None
+    assert booking is not None
+    assert locked is not None
     return booking, locked
 
 
@@ -487,7 +468,9 @@ def _still_open(work: Work, request: Request) -> datetime:
     _check_open(request)
     now = work.product_now()
     if now >= request.expires_at:
-        raise Conflict("request_lapsed", f"This could be answered until {rules.iso(request.expires_at)}. It has lapsed.")
+        raise Conflict(
+            "request_lapsed", f"This could be answered until {rules.iso(request.expires_at)}. It has lapsed."
+        )
     return now
 
 
@@ -527,6 +510,3 @@ def _tell(work: Work, request: Request, booking: Booking, kind: str, now: dateti
             work, kind, now, account, booking.id, key=f"{kind}:{request.id}", number=booking.number, name=booking.name,
             verb=request.verb, why=why,
         )  # fmt: skip
-
-
-Answer = Callable[[Work, Queue, Actor, UUID | None, str], Booking]

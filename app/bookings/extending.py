@@ -8,7 +8,7 @@ from uuid import UUID
 
 from psycopg.errors import ExclusionViolation
 
-from app.bookings import offers, policies, queries, rules
+from app.bookings import approvals, offers, policies, queries, rules
 from app.bookings.capacity import FOREVER, instant
 from app.bookings.edits import (
     Key,
@@ -95,6 +95,10 @@ def extend(
     if state not in (State.BOOKED, State.STARTING, State.ACTIVE):
         raise not_in_state(locked, state, "extended")
     plan = _extension(desk, locked, pool, _new_end(locked, by, end), scopes)
+    if plan.approval is not None:  # it is asked for; the booking stays as it is until somebody has said yes
+        money = (plan.added.amount, plan.total.amount)
+        approvals.ask_to_extend(desk, locked, pool, plan.end, plan.segments, money, plan.approval, scopes)
+        return locked
     try:
         with work.pg.transaction():
             queries.grow_holds(work, booking_id, plan.end + pool.policy.gap)

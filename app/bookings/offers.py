@@ -16,7 +16,7 @@ from uuid import UUID
 from weakref import WeakKeyDictionary
 from zoneinfo import ZoneInfo
 
-from app.bookings import policies, queries, rules, rules_load, wanted
+from app.bookings import policies, queries, rules, rules_load, waits, wanted
 from app.bookings.capacity import Busy, NodeUnits, PoolSnapshot, Shape, epoch
 from app.bookings.earliest import Grid, Prepared, earliest, prepare
 from app.bookings.facts import PriceSegment, Project
@@ -297,6 +297,9 @@ def _exact(desk: Desk, ask: Ask, pools, capacities) -> Iterator[Offer | tuple[Po
         else:
             price = costs[pool.id]
             needed = approval_of(desk, pool, window, price, ask.shape.total)
+            if needed is not None and waits.answer_by(desk.now, window.start, pool.policy) is None:
+                yield pool, (waits.no_time_to_ask(needed.who, window.start, desk.now),)
+                continue
             yield Offer(pool, window, found, segments, price, starts_now=False, approval=needed)
 
 
@@ -332,10 +335,33 @@ def _soonest(desk: Desk, ask: Ask, pools, capacities) -> Iterator[Offer | tuple[
             continue
         price = cost(segments, ask.shape.total, desk.project.currency)
         needed = approval_of(desk, pool, window, price, ask.shape.total)
+        if needed is not None and start < waits.first_asked(desk.now, pool.policy):
+            later = _soonest_asked(desk, ask, pool, ready, max(first, waits.first_asked(desk.now, pool.policy)), until)
+            if isinstance(later, Reason):
+                yield pool, (later,)
+                continue
+            window, placed, segments, price, needed = later
+            start = window.start
         offer = Offer(pool, window, placed, segments, price, starts_now=start == desk.now, approval=needed)
         other = ask.or_better and pool.kind != ask.kind
         found.append((start, other, price.amount, pool.kind, pool.id, offer))
     yield from (row[-1] for row in sorted(found, key=lambda row: row[:-1]))
+
+
+def _soonest_asked(
+    desk: Desk, ask: Ask, pool: Pool, ready: Prepared, first: datetime, until: datetime
+) -> tuple[Window, Placement, tuple[Segment, ...], Cost, Approval | None] | Reason:
+    """The first place that leaves somebody time to approve it."""
+    start = soonest(ready, ask.shape, ask.length, first, until, _gap(pool))
+    if start is None:
+        return rules.no_start(ask.shape, pool.kind, pool.cluster, until)
+    window = Window(start, start + ask.length)
+    placed, segments = place(ready.pool, ask.shape, window, _gap(pool)), desk.segments(pool.kind, window)
+    if segments is None:
+        return rules.no_price(pool.kind, desk.project.price_group)
+    assert not isinstance(placed, NoPlace)
+    price = cost(segments, ask.shape.total, desk.project.currency)
+    return window, placed, segments, price, approval_of(desk, pool, window, price, ask.shape.total)
 
 
 def soonest(

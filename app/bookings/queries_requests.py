@@ -78,13 +78,17 @@ def last_request(work: Work, booking_id: UUID) -> Request | None:
 def open_approvals(work: Work, approver: str, projects: Sequence[UUID] | None = None) -> list[Request]:
     """Open requests that this kind of approver answers, first the one that lapses first. Inside `read_all`: every
     tenant's."""
-    return work.pg.cursor(row_factory=class_row(Request)).execute(
-        f"""{_REQUEST} JOIN bookings b ON b.tenant_id = r.tenant_id AND b.id = r.booking_id
+    return (
+        work.pg.cursor(row_factory=class_row(Request))
+        .execute(
+            f"""{_REQUEST} JOIN bookings b ON b.tenant_id = r.tenant_id AND b.id = r.booking_id
             WHERE r.outcome IS NULL AND r.waits_for = 'approval' AND r.approver = %(approver)s
               AND (%(projects)s::uuid[] IS NULL OR b.project_id = ANY(%(projects)s))
             ORDER BY r.expires_at, r.id LIMIT 500""",
-        {"approver": approver, "projects": None if projects is None else list(projects)},
-    ).fetchall()
+            {"approver": approver, "projects": None if projects is None else list(projects)},
+        )
+        .fetchall()
+    )
 
 
 def insert_request(
@@ -126,7 +130,9 @@ def insert_request(
     return request_id
 
 
-def close_request(work: Work, request_id: UUID, outcome: str, actor: Actor, now: datetime, why: str | None = None) -> bool:
+def close_request(
+    work: Work, request_id: UUID, outcome: str, actor: Actor, now: datetime, why: str | None = None
+) -> bool:
     """Answer an open request; False when somebody else has. Nothing of it is due any more."""
     closed = work.pg.execute(
         """UPDATE requests SET outcome = %s, answered_at = %s, answered_by = %s, why = coalesce(%s, why)
@@ -284,16 +290,21 @@ class Unseated:
     quoted: Decimal
     zone: str
     workload: dict[str, Any] | None
+    owner: tuple[UUID | None, str]
+    series_id: UUID | None = None
+    occurs_at: datetime | None = None
+    class_id: UUID | None = None
 
 
-def insert_unseated(work: Work, new: Unseated, actor: Actor, now: datetime) -> None:
+def insert_unseated(work: Work, new: Unseated, now: datetime) -> None:
     """Write the row of a booking without holds, allocation and prices; its history row is the caller's."""
     work.pg.execute(
         """INSERT INTO bookings (id, tenant_id, project_id, name, cost_centre, reference, state, kind, cluster_id, pool_id,
              units, nodes, per_node, within, share840, starts_at, ends_at, asked, currency, quoted, zone, account_id,
-             booked_by, booked_at, workload, version, near)
+             booked_by, booked_at, workload, version, near,
+             series_id, occurs_at, class_id)
            VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 840, %s, %s, false, %s, %s, %s, %s, %s, %s, %s,
-                   1, %s)""",
+                   1, %s, %s, %s, %s)""",
         [
             new.id,
             work.tenant_id,
@@ -314,11 +325,13 @@ def insert_unseated(work: Work, new: Unseated, actor: Actor, now: datetime) -> N
             new.currency,
             new.quoted,
             new.zone,
-            actor.account_id,
-            actor.label,
+            *new.owner,
             now,
             None if new.workload is None else Jsonb(new.workload),
             new.shape.near,
+            new.series_id,
+            new.occurs_at,
+            new.class_id,
         ],
     )
 
@@ -339,9 +352,7 @@ def close_allocation(work: Work, allocation_id: UUID) -> None:
     work.pg.execute("UPDATE allocations SET gone = true WHERE id = %s", [allocation_id])
 
 
-def seat(
-    work: Work, booking_id: UUID, window: Window, quoted: Decimal, segments: Sequence[PriceSegment]
-) -> None:
+def seat(work: Work, booking_id: UUID, window: Window, quoted: Decimal, segments: Sequence[PriceSegment]) -> None:
     """The window, the price and the price schedule of a booking that gets units now, in place of what was wished."""
     work.pg.execute(
         "UPDATE bookings SET starts_at = %s, ends_at = %s, quoted = %s, version = version + 1 WHERE id = %s",
