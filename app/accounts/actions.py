@@ -86,21 +86,70 @@ def create_project(work: Work, actor: Actor, *, slug: str, name: str, cost_centr
     return ProjectSeen(project_id, work.tenant_id, slug, name, cost_centre, work.wall, None)
 
 
-def end_project(work: Work, actor: Actor, project_id: UUID, why: str | None = None) -> ProjectSeen:
-    """Nothing new is booked in it from now on. What is booked stays, is charged, and remains to be seen.
+def end_project(
+    work: Work, actor: Actor, project_id: UUID, why: str | None = None, at: datetime | None = None
+) -> ProjectSeen:
+    """Nothing new is booked in it from now on, or from `at` on. What has begun by then runs to its end and is charged,
+    what has not is given up.
 
     Ended already: nothing changes.
     """
     _as_tenant_admin(work, actor)
     seen = _project(work, project_id)
-    if seen.ended_at is not None:
-        return seen
     # the product clock: it decides whether a booking may still be made
     now = work.product_now()
+    if seen.ended_at is not None and (seen.ended_at <= now or seen.ended_at == at):
+        return seen
+    end = max(at or now, now)
     work.pg.execute(
-        "UPDATE projects SET ended_at = %s WHERE tenant_id = %s AND id = %s", [now, work.tenant_id, seen.id]
+        "UPDATE projects SET ended_at = %s WHERE tenant_id = %s AND id = %s", [end, work.tenant_id, seen.id]
     )
-    audit.record(work, actor, "end project", f"project {seen.slug}", None, {"ended_at": now}, why)
+    before = None if seen.ended_at is None else {"ended_at": seen.ended_at}
+    audit.record(work, actor, "end project", f"project {seen.slug}", before, {"ended_at": end}, why)
+    return _project(work, project_id)
+
+
+def ask_renewal(work: Work, actor: Actor, project_id: UUID, why: str | None = None) -> ProjectSeen:
+    """A lead asks for a project to go on. Until the tenant's grace is over it counts as open meanwhile.
+
+    Asked already: nothing changes. Raises Conflict where no end is set, or the grace is over.
+    """
+    seen = _project(work, project_id)
+    if not actor.leads(project_id):
+        raise Forbidden("role", "A lead of the project asks for its renewal.")
+    if seen.ended_at is None:
+        raise Conflict("no_end", f"{seen.name} has no end that could be put off.")
+    asked, grace = work.pg.execute(
+        """SELECT p.renewal_asked_at, t.renewal_grace_seconds FROM projects p JOIN tenants t ON t.tenant_id = p.tenant_id
+            WHERE p.tenant_id = %s AND p.id = %s FOR NO KEY UPDATE OF p""",
+        [work.tenant_id, project_id],
+    ).fetchone()
+    now = work.product_now()
+    if now >= seen.ended_at + timedelta(seconds=grace):
+        raise Conflict("grace_over", f"{seen.name} has ended for too long. A tenant admin may reopen it.")
+    if asked is None:
+        work.pg.execute(
+            "UPDATE projects SET renewal_asked_at = %s WHERE tenant_id = %s AND id = %s",
+            [now, work.tenant_id, project_id],
+        )
+        audit.record(work, actor, "ask renewal", f"project {seen.slug}", None, {"renewal_asked_at": now}, why)
+    return _project(work, project_id)
+
+
+def renew_project(
+    work: Work, actor: Actor, project_id: UUID, until: datetime | None, why: str | None = None
+) -> ProjectSeen:
+    """A tenant admin lets a project go on, until another end or (None) without one. What was asked for is answered."""
+    _as_tenant_admin(work, actor)
+    seen = _project(work, project_id)
+    if until is not None and until <= work.product_now():
+        raise Conflict("end_in_past", "A project is renewed until a time that lies ahead.")
+    work.pg.execute(
+        "UPDATE projects SET ended_at = %s, renewal_asked_at = NULL WHERE tenant_id = %s AND id = %s",
+        [until, work.tenant_id, seen.id],
+    )
+    before = {"ended_at": seen.ended_at}
+    audit.record(work, actor, "renew project", f"project {seen.slug}", before, {"ended_at": until}, why)
     return _project(work, project_id)
 
 
@@ -110,7 +159,10 @@ def reopen_project(work: Work, actor: Actor, project_id: UUID, why: str | None =
     seen = _project(work, project_id)
     if seen.ended_at is None:
         return seen
-    work.pg.execute("UPDATE projects SET ended_at = NULL WHERE tenant_id = %s AND id = %s", [work.tenant_id, seen.id])
+    work.pg.execute(
+        "UPDATE projects SET ended_at = NULL, renewal_asked_at = NULL WHERE tenant_id = %s AND id = %s",
+        [work.tenant_id, seen.id],
+    )
     audit.record(work, actor, "reopen project", f"project {seen.slug}", {"ended_at": seen.ended_at}, None, why)
     return _project(work, project_id)
 

@@ -197,8 +197,11 @@ def tenants(work: Work) -> list[TenantSeen]:
 def projects(work: Work, *, ended: bool = False) -> list[ProjectSeen]:
     """The projects of the tenant acted for, by name."""
     rows = work.pg.execute(
-        """SELECT id, tenant_id, slug, name, cost_centre, created_at, ended_at FROM projects
-            WHERE tenant_id = berth_tenant() AND (%s OR ended_at IS NULL) ORDER BY name, id""",
+        """SELECT p.id, p.tenant_id, p.slug, p.name, p.cost_centre, p.created_at, p.ended_at FROM projects p
+             JOIN tenants t ON t.tenant_id = p.tenant_id
+            WHERE p.tenant_id = berth_tenant() AND (%s OR p.ended_at IS NULL OR berth_now() < p.ended_at
+                  + CASE WHEN p.renewal_asked_at IS NULL THEN interval '0'
+                         ELSE make_interval(secs => t.renewal_grace_seconds) END) ORDER BY p.name, p.id""",
         [ended],
     )
     return [ProjectSeen(*row) for row in rows]
