@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from app.bookings import due, policies, queries
+from app.bookings import due, policies, queries, watching
 from app.bookings.facts import Booking, Project
 from app.bookings.lifecycle import BookingView, Pace, State, follow, tick
 from app.bookings.moves import write_changes
@@ -38,16 +38,22 @@ class Key:
 
 def done_before(work: Work, actor: Actor, key: Key | None, verb: str, booking_id: UUID) -> Booking | None:
     """The booking that stands under the key, None when the key is new and now ours."""
+    kept = kept_before(work, actor, key, verb, booking_id)
+    return None if kept is None else see(work, actor, kept)
+
+
+def kept_before(work: Work, actor: Actor, key: Key | None, verb: str, made: UUID) -> UUID | None:
+    """The id that stands under the key, None when the key is new and now stands for `made`."""
     if key is None:
         return None
     # a key answers only to whoever used it: the same words of somebody else are another request
     mine = hashlib.sha256(f"{actor.account_id}\n".encode() + key.body_hash).digest()
-    kept = queries.take_key(work, key.key, verb, mine, booking_id)
+    kept = queries.take_key(work, key.key, verb, mine, made)
     if kept is None:
         return None
     if kept.verb != verb or kept.body_hash != mine:
         raise Conflict("idempotency_key_reused", "This idempotency key was used for another request. Take a new one.")
-    return see(work, actor, kept.booking_id)
+    return kept.booking_id
 
 
 def see(work: Work, actor: Actor, booking_id: UUID | None, number: int | None = None) -> Booking:
@@ -69,10 +75,13 @@ def find(work: Work, actor: Actor, text: str) -> Booking:
 
 
 def may_change(actor: Actor, booking: Booking) -> bool:
-    """Members change what they booked themselves, leads and tenant admins everything of the project."""
+    """Members change what they booked themselves, leads and tenant admins everything of the project.
+
+    A class's bookings are their members', but what becomes of them is the lead's to say.
+    """
     if not actor.may("book"):
         return False
-    own = booking.account_id is not None and booking.account_id == actor.account_id
+    own = booking.class_id is None and booking.account_id is not None and booking.account_id == actor.account_id
     return actor.leads(booking.project_id) or (own and actor.books_in(booking.project_id))
 
 
@@ -131,7 +140,7 @@ def tell_owner(work: Work, actor: Actor, booking: Booking, kind: str, now: datet
 
 def pace_of(pool: Pool) -> Pace:
     """How closely a booking of this pool is followed."""
-    return Pace(ahead=pool.policy.made_ahead)
+    return watching.pace_of(pool.policy)
 
 
 def look_now(work: Work, queue: Queue, booking: Booking, allocation_id: UUID, now: datetime) -> None:

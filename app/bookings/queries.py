@@ -355,6 +355,11 @@ def list_bookings(
     ).fetchall()
 
 
+def list_where(work: Work, where: str, values: Sequence[Any]) -> list[Booking]:
+    """Bookings by a condition (and order) of the caller's own, written over `b`."""
+    return work.pg.cursor(row_factory=class_row(Booking)).execute(f"{_BOOKING} WHERE {where}", values).fetchall()
+
+
 def count_by_state(work: Work, *, projects: Sequence[UUID] | None, account_id: UUID | None = None) -> dict[str, int]:
     """How many bookings are in each state. `projects` None: every project of the tenant."""
     rows = work.pg.execute(

@@ -10,7 +10,7 @@ from app.kernel.clock import wall_now
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's: no i, l, o, u; sorts like the number
 _VALUES = {c: i for i, c in enumerate(_ALPHABET)}
 
-BOOKING, PROJECT, TENANT, ACCOUNT, REQUEST, TOKEN = "bk", "pj", "tn", "ac", "rq", "tk"
+BOOKING, PROJECT, TENANT, ACCOUNT, REQUEST, TOKEN, SERIES, CLASS = "bk", "pj", "tn", "ac", "rq", "tk", "sr", "cl"
 
 
 def new_id() -> UUID:
