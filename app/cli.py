@@ -11,12 +11,12 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from app.admin import admin
 from app.settings import Settings, WrongSettings, load_settings
 
 app = typer.Typer(
     help="Berth: book GPUs for a time.", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
 )
-admin = typer.Typer(help="For whoever runs the servers.", no_args_is_help=True)
 app.add_typer(admin, name="admin")
 
 Port = Annotated[int | None, typer.Option(help="The pages' port; 8000 unless said, 0 for any free one.")]
@@ -38,6 +38,7 @@ def up(port: Port = None, data: Data = None, host: Host = None) -> None:
     try:
         with Up(settings) as running:
             settings = running.start_servers()
+            _furnish(str(settings.database_owner_url))
             running.start_programs("web")  # first: on a small machine the others would keep the pages waiting
             running.wait_until_answering()
             running.start_programs("backend", "tasks", "beat")
@@ -141,27 +142,23 @@ def migrate() -> None:
     if not settings.database_owner_url:
         _refuse("DATABASE_OWNER_URL is not set: migrations run as the tables' owner.")
     upgrade(settings.database_owner_url)
+    _furnish(settings.database_owner_url)
     typer.echo("The database is up to date.")
 
 
-@admin.command()
-def roles(
-    superuser_url: Annotated[str, typer.Option(envvar="SUPERUSER_URL", help="An administrator's address.")],
-) -> None:
-    """Make the roles berth_owner, berth_app, berth_reader and the database that DATABASE_URL and DATABASE_OWNER_URL
-    name, with their passwords. Can be repeated."""
-    import psycopg
+def _furnish(owner_url: str) -> None:
+    """What every installation has before anybody comes: its id, and the catalogue of accelerators. Can be repeated."""
+    from app.inventory.actions import load_catalogue, make_installation
+    from app.kernel.clock import wall_now
+    from app.plumbing.db import Database, make_engine
 
-    from app.plumbing.roles import ensure_roles
-
-    settings = _settings()
-    if not settings.database_url or not settings.database_owner_url:
-        _refuse("Set DATABASE_URL and DATABASE_OWNER_URL to what they are going to be: berth_app and berth_owner.")
+    database = Database(make_engine(owner_url), wall_now)
     try:
-        ensure_roles(superuser_url, owner_url=settings.database_owner_url, app_url=settings.database_url)
-    except (ValueError, psycopg.Error) as error:
-        _refuse(str(error))
-    typer.echo("Roles and database are as they should be.")
+        with database.work() as work:
+            make_installation(work)
+            load_catalogue(work)
+    finally:
+        database.close()
 
 
 def _settings(**values: Any) -> Settings:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Response
 
-from app.accounts import actions, queries
+from app.accounts import actions, api_people, queries
 from app.accounts.schemas import (
     MeAnswer,
     NewTokenAnswer,
@@ -23,6 +23,7 @@ from app.kernel.ids import ACCOUNT, PROJECT, TENANT, TOKEN, parse, public
 from app.web.deps import AnyActor, InTransaction, Reader, rate_limit, require_actor
 
 router = APIRouter(prefix="/api/v1", tags=["people"])
+router.include_router(api_people.router)
 TokenKeeper = Annotated[Actor, Depends(require_actor("admin"), scope="function")]
 
 
@@ -62,12 +63,12 @@ def projects(work: InTransaction, actor: Reader) -> ProjectsAnswer:
 
 @router.get("/tokens")
 def tokens(work: InTransaction, actor: AnyActor) -> TokensAnswer:
-    """One's own tokens, newest first, without their secrets."""
+    """One's own tokens, newest first, without their secrets. A token bound to a project lists those of that project."""
     return TokensAnswer(
         items=[
             TokenAnswer(id=public(TOKEN, t.id), label=t.label, scopes=list(t.scopes), tenant=t.tenant,
                         project=t.project, created_at=t.created_at, expires_at=t.expires_at, used_at=t.used_at)
-            for t in queries.tokens_of(work, actor.account_id)
+            for t in queries.tokens_of(work, actor.account_id, actor.project_id)
         ]
     )  # fmt: skip
 

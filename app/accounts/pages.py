@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter, Form, Request, Response
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from app.accounts import groups, pages_me, sessions
+from app.accounts import groups, pages_me, pages_people, sessions
 from app.accounts.oidc import Provider
 from app.accounts.queries import places_of
 from app.accounts.rules import grants_of
@@ -24,6 +24,7 @@ from app.web.views.people import ChooseScopePage, SignInPage
 
 router = APIRouter(include_in_schema=False)
 router.include_router(pages_me.router)
+router.include_router(pages_people.router)
 _ATTEMPT_SECONDS = 600
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 

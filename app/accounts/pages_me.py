@@ -10,17 +10,17 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Form, Query, Response
 
-from app.accounts import actions, audit, queries, sessions
+from app.accounts import actions, audit, cluster_users, queries, sessions
 from app.accounts.queries import AuditSeen
 from app.accounts.rules import zones
 from app.kernel.actor import SCOPES, Actor
-from app.kernel.errors import Forbidden, Invalid, NotFound
-from app.kernel.ids import TOKEN, parse, public
+from app.kernel.errors import Conflict, Forbidden, Invalid, NotFound
+from app.kernel.ids import ACCOUNT, TOKEN, parse, public
 from app.plumbing.db import Work
 from app.web.deps import AnyActor, InTransaction, rate_limit
 from app.web.page import OnPage, Page, role_label
 from app.web.views.parts import Action, Note, Option, Pager
-from app.web.views.people import AuditPage, AuditRow, MePage, SessionRow, TokenForm, TokenRow
+from app.web.views.people import AuditPage, AuditRow, ClusterUserRow, MePage, SessionRow, TokenForm, TokenRow
 
 router = APIRouter(include_in_schema=False)
 _PAGE, _EXPORT = 50, 10_000
@@ -81,6 +81,19 @@ def revoke_token(token: str, page: OnPage, work: InTransaction, actor: AnyActor)
         raise NotFound("unknown_token", "There is no such token of yours, or it is revoked already.")
     actions.revoke_token(work, actor, token_id)
     return page.go("/me", Note("ok", "The token is revoked", "The next request with it is refused."))
+
+
+@router.post("/me/cluster-users", dependencies=[rate_limit("cluster-users", 30, 60)])
+def ask_for_name(
+    page: OnPage, work: InTransaction, actor: AnyActor, cluster: Annotated[str, Form(max_length=100)] = "",
+    name: Annotated[str, Form(max_length=100)] = "",
+) -> Response:  # fmt: skip
+    """Enter the user name that one has on a cluster."""
+    try:
+        cluster_users.ask_for(work, actor, cluster, name.strip())
+    except (Invalid, Conflict) as error:
+        return page.show(_me(page, work, actor, wrong_name=(cluster, error.detail)), error.status)
+    return page.go("/me", Note("ok", f"{name.strip()} waits for an operator", "Until then the name before it counts."))
 
 
 @router.post("/me/sessions/{session}/end")
@@ -158,7 +171,7 @@ def audit_csv(
 
 def _me(
     page: Page, work: Work, actor: Actor, *, name: str = "", errors: dict[str, str] | None = None,
-    new_token: str | None = None, new_token_name: str = "",
+    new_token: str | None = None, new_token_name: str = "", wrong_name: tuple[str, str] = ("", ""),
 ) -> MePage:  # fmt: skip
     session = page.caller.session
     seen = queries.projects(work) if actor.tenant_id else []
@@ -198,6 +211,33 @@ def _me(
         provider=None if session is None or session.issuer == sessions.LOCAL else session.issuer,
         new_token=new_token,
         new_token_name=new_token_name,
+        account=public(ACCOUNT, actor.account_id) if actor.account_id else "",
+        cluster_users=_cluster_users(work, actor, wrong_name),
+    )
+
+
+_HOW = {
+    "claim": "As your sign-in provider says.",
+    "rule": "Made of your e-mail address.",
+    "entered": "Confirmed by an operator.",
+}
+
+
+def _cluster_users(work: Work, actor: Actor, wrong: tuple[str, str]) -> tuple[ClusterUserRow, ...]:
+    """What one is called where one may book; the platform's people get into no booking."""
+    if actor.account_id is None or (not actor.project_roles and "admin" not in actor.tenant_roles):
+        return ()
+    cluster_users.give_all(work, actor.account_id)
+    none = "Nothing makes one: your address is not confirmed by your sign-in provider. Enter the name you have there."
+    return tuple(
+        ClusterUserRow(
+            u.cluster,
+            u.name or "",
+            _HOW[u.source] if u.name and u.source else none,
+            u.wanted or "",
+            wrong[1] if wrong[0] == u.cluster else "",
+        )
+        for u in cluster_users.users_of(work, actor.account_id)
     )
 
 

@@ -56,6 +56,7 @@ class ProjectAnswer(BaseModel):
     cost_center: str
     role: str | None
     created_at: datetime
+    ended_at: datetime | None = None
 
 
 class ProjectsAnswer(BaseModel):
@@ -86,3 +87,105 @@ class MeAnswer(BaseModel):
     roles: list[str] = Field(description="such as project:lead, tenant:admin, platform:operator")
     projects: dict[str, str] = Field(description="short name of a project -> role in it")
     scopes: list[str]
+
+
+class TenantsAnswer(BaseModel):
+    """A list of tenants."""
+
+    items: list[TenantAnswer]
+    next: str | None = None
+
+
+class NewTenantBody(BaseModel):
+    """An organisation to make."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [
+        {"slug": "physics", "name": "Institute of Physics", "zone": "Europe/Zurich", "currency": "CHF"}]})  # fmt: skip
+
+    slug: str = Field(max_length=63)
+    name: str = Field(max_length=120)
+    zone: str = Field(default="Europe/Zurich", max_length=64, description="in which its days are billed")
+    currency: str = Field(default="CHF", max_length=3)
+    price_group: str = Field(default="standard", max_length=120)
+
+
+class NewProjectBody(BaseModel):
+    """A project to make."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [
+        {"slug": "plasma", "name": "Plasma surrogates", "cost_center": "4711"}]})  # fmt: skip
+
+    slug: str = Field(max_length=63)
+    name: str = Field(max_length=120)
+    cost_center: str = Field(max_length=120)
+
+
+class WhyBody(BaseModel):
+    """A reason for the audit."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    why: str | None = Field(default=None, max_length=200)
+
+
+class NewPersonBody(BaseModel):
+    """A role for somebody, known by login or by the id of the account."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [
+        {"login": "robin@physics.example", "name": "Robin Keller", "role": "member", "project": "plasma"}]})  # fmt: skip
+
+    login: str = Field(max_length=200)
+    name: str = Field(default="", max_length=120, description="for a new account")
+    role: str = Field(
+        max_length=40, description="viewer, member, lead in a project; admin, finance, auditor without one"
+    )
+    project: str | None = Field(default=None, max_length=63)
+
+
+class PersonAnswer(BaseModel):
+    """Somebody with a new role."""
+
+    id: str
+    password: str | None = Field(description="of an account made by this; it stands nowhere else")
+
+
+class MemberAnswer(BaseModel):
+    """A role that somebody holds."""
+
+    id: str
+    name: str
+    email: str
+    role: str = Field(description="such as project:lead or tenant:admin")
+    project: str | None
+    source: str = Field(description="local, or oidc where a group of the sign-in provider gives it")
+
+
+class MembersAnswer(BaseModel):
+    """A list of roles."""
+
+    items: list[MemberAnswer]
+    next: str | None = None
+
+
+class ClusterUserBody(BaseModel):
+    """A user name on a cluster."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(max_length=100)
+
+
+class ClusterUserAnswer(BaseModel):
+    """What one is called on a cluster; null: nothing yet."""
+
+    cluster: str
+    name: str | None
+    source: str | None
+    wanted: str | None
+
+
+class ClusterUsersAnswer(BaseModel):
+    """A list of user names."""
+
+    items: list[ClusterUserAnswer]
+    next: str | None = None

@@ -26,15 +26,19 @@ def make_backend(name: str, config: Mapping[str, Any], clock: Clock, secrets: Se
     Raises `UnknownBackend` with a sentence for a name that nobody registered or whose class cannot be loaded, and
     `BackendError` (`invalid`) for a configuration that the backend refuses.
     """
+    return backend_class(name)(MappingProxyType(dict(config)), clock, secrets or _no_secrets)  # type: ignore[no-any-return]
+
+
+def backend_class(name: str) -> Any:
+    """What makes backends of that name. Raises `UnknownBackend` as `make_backend` does."""
     found = entry_points(group=GROUP, name=name)
     if not found:
         known = ", ".join(backend_names()) or "none"
         raise UnknownBackend(f"There is no backend {name!r}. Installed: {known}. Check the cluster's settings.")
     try:
-        factory = next(iter(found)).load()
+        return next(iter(found)).load()
     except (ImportError, AttributeError) as e:
         raise UnknownBackend(f"The backend {name!r} is registered and cannot be loaded: {e}.") from e
-    return factory(MappingProxyType(dict(config)), clock, secrets or _no_secrets)  # type: ignore[no-any-return]
 
 
 def backend_names() -> tuple[str, ...]:

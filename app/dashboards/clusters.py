@@ -49,6 +49,7 @@ def clusters_page(work: Work, actor: Actor, chosen: str) -> ClustersPage:
         capabilities=_capabilities(every),
         queues=tuple(_queue(w) for w in waits),
         drift=tuple(row for _, row in drift),
+        connect_href="/operator/clusters/connect" if acts else None,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Query, Response
 
 from app.backends.contract import BackendError
-from app.inventory import actions, queries, reconcile
+from app.inventory import actions, queries, reconcile, reconcile_connect
 from app.inventory.facts import KindOffered
 from app.inventory.schemas import (
     ClusterIn,
@@ -68,14 +68,16 @@ def list_clusters(work: InTransaction, actor: AnyActor) -> dict[str, Any]:
 
 @router.post("/clusters", status_code=201)
 def connect(body: ClusterIn, work: InTransaction, actor: Operator, parts: Parts, response: Response) -> dict[str, Any]:
-    """Connect a cluster. Berth looks at it at once."""
+    """Connect a cluster. Berth looks at it at once. Settings that its backend refuses are a 422 with the reason."""
+    config = reconcile_connect.with_defaults(parts, body.name, body.backend, body.config)
+    reconcile_connect.refuse_wrong(parts, body.backend, config, body.secrets)
     key = parts.settings.secret_key
     made = actions.connect_cluster(
         work,
         actor,
         body.name,
         body.backend,
-        body.config,
+        config,
         secrets=body.secrets,
         key=key.get_secret_value() if key else None,
         writes=body.writes,

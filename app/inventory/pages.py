@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Form, Query, Response, UploadFile
 
-from app.inventory import actions, queries
+from app.inventory import actions, pages_connect, queries
 from app.inventory.facts import NodeNow
 from app.inventory.rules import FULL_FORM, LIST_FORM, NodesRefused
 from app.inventory.schemas import cursor_after, read_cursor
@@ -21,9 +21,10 @@ from app.web.deps import InTransaction, Operator, Parts, require_platform
 from app.web.page import OnPage
 from app.web.security import UPLOAD_LIMIT
 from app.web.views.operator import ImportFault, ImportForm, ImportResult, InventoryPage, NodeRow
-from app.web.views.parts import Link, Option, Pager
+from app.web.views.parts import Action, Link, Option, Pager
 
 router = APIRouter(include_in_schema=False)
+router.include_router(pages_connect.router)
 
 OperatorReader = Annotated[Actor, Depends(require_platform("read", "operator", "auditor"), scope="function")]
 _ON_A_PAGE = 100
@@ -71,7 +72,14 @@ def import_page(
     if not dry_run:
         send_after_commit(work, parts.queue, "reconcile.look", queries.cluster_named(work, cluster).id)
     result = ImportResult(
-        called, done.lines, done.added, done.changed, done.unchanged, done.units, preview=done.dry_run
+        called,
+        done.lines,
+        done.added,
+        done.changed,
+        done.unchanged,
+        done.units,
+        preview=done.dry_run,
+        actions=_after_import(work, cluster, done.dry_run),
     )
     return page.show(_view(work, cluster, "", "", "", None, result))
 
@@ -88,6 +96,15 @@ def inventory_csv(
     writer.writerows([_plain(cell) for cell in row] for row in rows)
     headers = {"Content-Disposition": 'attachment; filename="nodes.csv"'}
     return Response(text.getvalue(), media_type="text/csv; charset=utf-8", headers=headers)
+
+
+def _after_import(work: Work, cluster: str, dry_run: bool) -> tuple[Action, ...]:
+    """A simulated cluster has no nodes of its own: they are built from the list."""
+    if dry_run or queries.cluster_named(work, cluster).backend != "simulated":
+        return ()
+    return (
+        Action("Build these nodes in the simulated cluster", f"/operator/clusters/{cluster}/define", style="primary"),
+    )
 
 
 def _view(

@@ -141,6 +141,7 @@ def navigation(actor: Actor, path: str) -> tuple[NavGroup, ...]:
             + ([_item("Book", "/book", "calendar-plus", path)] if books else [])
             + [_item("Timeline", "/timeline", "timeline", path), _item("Bookings", "/bookings", "list", path),
                _item("Projects", "/projects", "folders", path)]
+            + ([_item("People", "/people", "users", path)] if "admin" in tenant and "operator" not in platform else [])
         )))  # fmt: skip
     elif platform:
         groups.append(
@@ -148,7 +149,9 @@ def navigation(actor: Actor, path: str) -> tuple[NavGroup, ...]:
         )
     if platform & {"operator", "auditor"}:
         groups.append(NavGroup("Run", (_item("Clusters", "/operator/clusters", "server-2", path),
-                                       _item("Inventory", "/operator/inventory", "cpu", path))))  # fmt: skip
+                                       _item("Inventory", "/operator/inventory", "cpu", path),
+                                       *([_item("People", "/people", "users", path)] if "operator" in platform else []),
+                                       )))  # fmt: skip
     money: list[Link] = []
     if platform & {"finance", "auditor"}:
         money.append(_item("Month", "/finance", "report-money", path))

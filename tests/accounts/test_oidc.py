@@ -33,7 +33,8 @@ def fake(server: FakeProvider) -> FakeProvider:
     """The server, honest again."""
     server.published = [server.key]
     server.metadata, server.without, server.sign, server.token_extra = {}, set(), None, {}
-    server.claims = {"iat": STAMP, "exp": STAMP + 300, "name": "Person One", "email": "one@example.test"}
+    server.claims = {"iat": STAMP, "exp": STAMP + 300, "name": "Person One", "email": "one@example.test",
+                     "email_verified": True}  # fmt: skip
     server.keys_asked = 0
     return server
 
@@ -217,6 +218,25 @@ def test_signing_out_there_is_offered_where_it_exists(fake: FakeProvider) -> Non
 def test_somebody_always_has_a_name(fake: FakeProvider, claims: dict[str, Any], name: str) -> None:
     fake.claims |= claims
     assert sign_in(fake).name == name
+
+
+@pytest.mark.parametrize(
+    ("verified", "email"),
+    [(True, "one@example.test"), ("true", "one@example.test"), (False, ""), (None, ""), ("false", ""), (1, "")],
+)
+def test_an_address_counts_only_when_it_is_the_persons_own(fake: FakeProvider, verified: Any, email: str) -> None:
+    """Where people type any address, anybody could be anybody: user names on clusters are made of it."""
+    fake.claims |= {"email_verified": verified}
+    if verified is None:
+        fake.without = {"email_verified"}
+    assert sign_in(fake).email == email
+    assert sign_in(fake, provider(fake, oidc_trusts_email=True)).email == "one@example.test"
+
+
+def test_the_user_name_on_clusters_comes_from_the_claim_that_the_settings_name(fake: FakeProvider) -> None:
+    fake.claims |= {"posix": {"uid": "pone"}, "preferred_username": "person.one"}
+    assert sign_in(fake).cluster_user is None
+    assert sign_in(fake, provider(fake, oidc_cluster_user_claim="posix.uid")).cluster_user == "pone"
 
 
 def test_groups_come_from_the_claim_that_the_settings_name(fake: FakeProvider) -> None:

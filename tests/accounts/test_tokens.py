@@ -66,6 +66,22 @@ def test_a_token_ends_when_revoked_expired_or_its_owner_is_shut_out(world: World
     assert apis[2].get("/api/v1/me").status_code == 401
 
 
+def test_a_token_bound_to_a_project_lists_and_ends_those_of_that_project_alone(world: World, member) -> None:
+    with world.work("acme") as work:
+        actions.add_member(work, SYSTEM, member, "member", world.tenants["acme"].projects["vision"].id)
+    whole = world.token(member, "acme", "read", "admin")
+    world.token(member, "acme", "read", project="vision")
+    bound = world.api(world.token(member, "acme", "read", "admin", project="plasma"))
+    listed = bound.get("/api/v1/tokens").json()["items"]
+    assert [(t["project"], t["tenant"]) for t in listed] == [("Plasma", "Acme Research")]
+    every = world.api(whole).get("/api/v1/tokens").json()["items"]
+    assert sorted(t["project"] or "" for t in every) == ["", "Plasma", "Vision"]
+    for token in every:
+        ended = bound.delete(f"/api/v1/tokens/{token['id']}").status_code
+        assert ended == (204 if token["project"] == "Plasma" else 404), token
+    assert world.api(whole).get("/api/v1/me").status_code == 200
+
+
 def test_nobody_revokes_anothers_token(world: World, member) -> None:
     token = world.token(member, "acme", "read", "admin")
     handle = world.api(token).get("/api/v1/tokens").json()["items"][0]["id"]
@@ -108,7 +124,7 @@ def test_projects_are_those_one_sees(world: World) -> None:
         found = world.api(world.token(people[who], "acme")).get("/api/v1/projects").json()
         assert [p["slug"] for p in found["items"]] == slugs
         assert found["next"] is None
-        assert {"id", "slug", "name", "cost_center", "role", "created_at"} == set(found["items"][0])
+        assert {"id", "slug", "name", "cost_center", "role", "created_at", "ended_at"} == set(found["items"][0])
 
 
 @pytest.mark.parametrize(

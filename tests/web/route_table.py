@@ -18,6 +18,7 @@ EVERYBODY = SIGNED_IN | {"nobody"}
 BOOKERS = frozenset({"member", "lead", "admin"})
 LEADERS = frozenset({"lead", "admin"})
 OPERATOR = frozenset({"platform-operator"})
+KEEPERS = OPERATOR | {"admin"}
 RUNS = OPERATOR | {"platform-auditor"}
 FINANCE = frozenset({"platform-finance"})
 MONEY = FINANCE | {"platform-auditor"}
@@ -59,6 +60,33 @@ ROUTES: dict[tuple[str, str], Rule] = {
     ("GET", "/api/v1/tokens"): Rule(SIGNED_IN),
     ("POST", "/api/v1/tokens"): Rule(SIGNED_IN, "admin", json={"label": "x", "scopes": ["read"], "days": 1}),
     ("DELETE", "/api/v1/tokens/{token}"): Rule(SIGNED_IN, "admin"),
+    ("GET", "/api/v1/tenants"): Rule(OPERATOR, "admin"),
+    ("POST", "/api/v1/tenants"): Rule(OPERATOR, "admin", json={"slug": "all", "name": "x"}),
+    ("GET", "/api/v1/people"): Rule(KEEPERS, "admin", query={"tenant": "physics"}),
+    ("POST", "/api/v1/people"): Rule(
+        KEEPERS,
+        "admin",
+        query={"tenant": "physics"},
+        json={"login": "ac_nobody", "role": "member", "project": "plasma"},
+    ),
+    ("DELETE", "/api/v1/people/{account}"): Rule(KEEPERS, "admin", query={"tenant": "physics", "role": "member"}),
+    ("POST", "/api/v1/projects"): Rule(
+        KEEPERS, "admin", query={"tenant": "physics"}, json={"slug": "all", "name": "x", "cost_center": "1"}
+    ),
+    ("POST", "/api/v1/projects/{slug}/end"): Rule(KEEPERS, "admin", query={"tenant": "physics"}),
+    ("POST", "/api/v1/projects/{slug}/reopen"): Rule(KEEPERS, "admin", query={"tenant": "physics"}),
+    ("GET", "/api/v1/cluster-users"): Rule(SIGNED_IN),
+    ("PUT", "/api/v1/cluster-users/{cluster}"): Rule(SIGNED_IN, "admin", json={"name": "Not A Name"}),
+    ("GET", "/people"): Rule(KEEPERS, query={"tenant": "physics"}),
+    ("POST", "/people"): Rule(KEEPERS, form={"tenant": "physics", "login": "ac_nobody", "role": "member"}),
+    ("POST", "/people/role"): Rule(KEEPERS, form={"tenant": "physics", "account": "ac_nobody"}),
+    ("POST", "/people/remove"): Rule(KEEPERS, form={"tenant": "physics", "account": "ac_nobody"}),
+    ("POST", "/people/projects"): Rule(KEEPERS, form={"tenant": "physics", "slug": "all"}),
+    ("POST", "/people/projects/{slug}/end"): Rule(KEEPERS, form={"tenant": "physics"}),
+    ("POST", "/people/projects/{slug}/reopen"): Rule(KEEPERS, form={"tenant": "physics"}),
+    ("POST", "/people/tenants"): Rule(OPERATOR, form={"slug": "all"}),
+    ("POST", "/people/cluster-users"): Rule(OPERATOR, form={"account": "ac_nobody"}),
+    ("POST", "/me/cluster-users"): Rule(SIGNED_IN, form={"cluster": "sim", "name": "Not A Name"}),
     ("GET", "/sign-in"): Rule(EVERYBODY, None),
     ("POST", "/sign-in"): Rule(EVERYBODY, None, form={"email": "nobody@example.test", "password": "wrong"}),
     ("POST", "/sign-out"): Rule(EVERYBODY, None),
@@ -84,6 +112,9 @@ ROUTES: dict[tuple[str, str], Rule] = {
     ("POST", "/api/v1/clusters/{name}/look"): Rule(OPERATOR, "manage"),
     ("PUT", "/api/v1/clusters/{name}/writes"): Rule(OPERATOR, "manage"),
     ("PUT", "/api/v1/clusters/{name}/pools/{pool}/policy"): Rule(OPERATOR, "manage"),
+    ("GET", "/operator/clusters/connect"): Rule(OPERATOR),
+    ("POST", "/operator/clusters/connect"): Rule(OPERATOR, form={"name": "x", "backend": "nothing"}),
+    ("POST", "/operator/clusters/{name}/define"): Rule(OPERATOR),
     ("GET", "/operator/inventory"): Rule(RUNS),
     ("POST", "/operator/inventory/import"): Rule(OPERATOR),
     ("GET", "/operator/inventory.csv"): Rule(RUNS),

@@ -1417,7 +1417,106 @@ def me() -> v.MePage:
         None,
         "berth_pat_3f9c0b1a7d5e4f2896ac0d1e2f3a4b5c",
         "nightly run",
+        "ac_06fj3v1k8q2m4z7x9c5b0n3h6g",
+        (
+            v.ClusterUserRow("alps", "robin", "Made of your e-mail address.", "rkeller"),
+            v.ClusterUserRow("delta", "", "Nothing makes one.", error="Somebody else is robin on delta."),
+        ),
     )
+
+
+def people() -> v.PeoplePage:
+    def held(name: str, login: str, place: str, place_name: str, role: str, **more: object) -> v.MemberHeld:
+        known = ("viewer", "member", "lead") if place else ("admin", "finance", "auditor")
+        return v.MemberHeld(
+            name,
+            f"{login}@physics.example",
+            f"ac_{login}",
+            place,
+            place_name,
+            role,
+            tuple(v.Option(r, r.capitalize(), r == role) for r in known),
+            v.Action("Remove", "/people/remove", style="danger", describe=f"Remove {name} as {role} of {place_name}"),
+            **more,  # type: ignore[arg-type]
+        )
+
+    waits = v.NameWaiting(
+        "Robin K.",
+        "alps",
+        "robin",
+        "rkeller",
+        NOW - 3 * H,
+        v.Action("Confirm", "/people/cluster-users", describe="Confirm Robin K. as rkeller on alps"),
+        v.Action("Refuse", "/people/cluster-users", style="danger", describe="Refuse Robin K. as rkeller on alps"),
+    )
+    return v.PeoplePage(
+        "Institute of Physics",
+        "4 people, 2 projects.",
+        (
+            held("Anna Roth", "anna", "", "Whole tenant", "admin"),
+            held("Mara S.", "mara", "plasma", "Plasma surrogates", "lead"),
+            held("Robin K.", "robin", "plasma", "Plasma surrogates", "member", given_by_group=True),
+            held("Vera Blum", "vera", "plasma", "Plasma surrogates", "viewer", disabled=True),
+        ),
+        12,
+        (
+            v.ProjectKept("lattice", "Lattice QCD", "4720", 2, local(1, 9), None, "/people/projects/lattice/end"),
+            v.ProjectKept("plasma", "Plasma surrogates", "4711", 3, local(1, 9), None, "/people/projects/plasma/end"),
+            v.ProjectKept("old", "Old runs", "4700", 1, local(1, 9), local(20, 9), "/people/projects/old/reopen"),
+        ),
+        v.PersonForm(
+            (v.Option("plasma", "Plasma surrogates", True), v.Option("", "Whole tenant")),
+            (v.Option("member", "Member: books (project)", True), v.Option("admin", "Admin (whole tenant)")),
+        ),
+        v.ProjectForm(
+            "Plasma 2", "Plasma 2", "", {"slug": "A short name has 1 to 63 small letters, digits and hyphens."}
+        ),
+        v.TenantForm((v.Option("Europe/Zurich", "Europe/Zurich", True), v.Option("UTC", "UTC"))),
+        (v.Option("physics", "Institute of Physics", True), v.Option("bio", "Bio Lab")),
+        (("tenant", "physics"),),
+        waiting=(waits,),
+        password="kq7fx-m3pdw-9hzta-u4c2b",
+        password_of="nora@physics.example",
+    )
+
+
+def connect() -> v.ConnectPage:
+    return v.ConnectPage(
+        v.ConnectForm(
+            (
+                v.Option("kubernetes", "Kubernetes", False, "A Kubernetes cluster with GPU nodes"),
+                v.Option("simulated", "Simulated", True, "Exists in Berth alone: to try things out"),
+                v.Option("slurm", "Slurm", False, "A Slurm cluster, by its REST interface or its commands"),
+            ),
+            "alps",
+            "seed = 7",
+            offer_anyway=True,
+        ),
+        (v.BackendHelp("simulated", "path of the log, seed (1), provisioning_seconds (0)."),),
+        True,
+        "The cluster answers, and something is still missing. It can be connected now and completed later.",
+        "warn",
+        (
+            v.Step("ok", "Log", "The log is open and has 0 lines."),
+            v.Step("bad", "Nodes", "0 nodes are defined."),
+            v.Step("warn", "Missing", "No nodes are defined yet."),
+        ),
+    )
+
+
+def connect_faults() -> v.ConnectPage:
+    form = v.ConnectForm(
+        connect().form.backends,
+        "Alps!",
+        "paht = x",
+        errors={
+            "name": "“Alps!” is no name of a cluster: lower-case letters, digits, dots and dashes, at most 63.",
+            "backend": "There is no kind of cluster called “slrm” here. Installed: simulated.",
+            "config": "The simulated cluster knows no setting paht.",
+            "secrets": "The secret “token” is missing.",
+        },
+    )
+    return v.ConnectPage(form, connect().helps)
 
 
 def audit() -> v.AuditPage:
@@ -1556,7 +1655,35 @@ def everything() -> dict[str, tuple[object, v.Frame]]:
         ),
         "projects": (projects(), frame("lead")),
         "projects-empty": (v.ProjectsPage("Bio Lab", ()), frame("lead")),
-        "clusters": (clusters(), frame("operator", "/operator/clusters")),
+        "people": (people(), frame("operator", "/people")),
+        "people-empty": (
+            v.PeoplePage(
+                "",
+                "There is no tenant yet.",
+                tenant_form=v.TenantForm((v.Option("UTC", "UTC", True),), errors={"slug": "x"}),
+            ),
+            frame("operator", "/people"),
+        ),
+        "people-bare": (
+            replace(
+                people(),
+                people=(),
+                projects=(),
+                more=0,
+                query="zz",
+                tenants=(),
+                tenant_form=None,
+                waiting=(),
+                password=None,
+            ),
+            frame("lead", "/people"),
+        ),
+        "connect": (connect(), frame("operator", "/operator/clusters")),
+        "connect-faults": (connect_faults(), frame("operator", "/operator/clusters")),
+        "clusters": (
+            replace(clusters(), connect_href="/operator/clusters/connect"),
+            frame("operator", "/operator/clusters"),
+        ),
         "clusters-empty": (
             v.ClustersPage("No cluster is connected.", (), None, (), (), (), ()),
             frame("operator", "/operator/clusters"),

@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 
 from app.accounts import actions, sessions
 from app.kernel.actor import SCOPES, SYSTEM, Actor
-from app.kernel.ids import BOOKING, TOKEN, new_id, public
+from app.kernel.ids import ACCOUNT, BOOKING, TOKEN, new_id, public
 from app.main import create_app
 from tests.accounts.world import ADDRESS
 from tests.servers import Addresses, TestDatabase
@@ -38,7 +38,7 @@ class House:
 
     def address(self, path: str) -> str:
         """The route's path with things of the physics tenant in it."""
-        values = {**self.values, "slug": "plasma" if path.startswith("/projects") else "physics"}
+        values = {**self.values, "slug": "plasma" if "projects/" in path else "physics"}
         return path.format_map(values)
 
     def ask(self, who: str, method: str, path: str, rule: Rule, scopes: tuple[str, ...] = SCOPES) -> Any:
@@ -100,7 +100,8 @@ def house(
         pool = work.pg.execute("SELECT name FROM pools LIMIT 1").fetchone()[0]
     values = {
         "token": public(TOKEN, new_id()), "session": "00" * 32, "name": "sim", "pool": pool, "period": "2026-11",
-        "booking_id": public(BOOKING, booking.id), "number": str(booking.number),
+        "booking_id": public(BOOKING, booking.id), "number": str(booking.number), "account": public(ACCOUNT, new_id()),
+        "cluster": "sim",
     }  # fmt: skip
     yield House(world, create_app(plumbing=world.plumbing), values, people, {}, {})
     world.close()

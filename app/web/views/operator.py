@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import ClassVar, Literal
@@ -99,6 +100,43 @@ class ClustersPage:
     queues: tuple[QueueRow, ...]
     drift: tuple[DriftRow, ...]
     actions: tuple[Action, ...] = ()
+    connect_href: str | None = None
+
+
+@dataclass(frozen=True)
+class BackendHelp:
+    """A kind of cluster that can be connected, and what its settings mean, in its own words."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class ConnectForm:
+    """Posts name, backend, settings, secrets (lines of `name = value`), writes, billed, anyway, step ("test" or
+    "connect") to /operator/clusters/connect. Secrets are never shown again."""
+
+    backends: tuple[Option, ...]
+    name: str = ""
+    settings: str = ""
+    writes: bool = True
+    billed: bool = True
+    offer_anyway: bool = False
+    """Whether to offer connecting a cluster whose test failed."""
+    errors: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ConnectPage:
+    """GET /operator/clusters/connect: what is wrong with the settings is seen before anything is kept."""
+
+    template: ClassVar[str] = "operator/connect.html"
+    form: ConnectForm
+    helps: tuple[BackendHelp, ...]
+    tested: bool = False
+    verdict: str = ""
+    tone: Tone = "info"
+    steps: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -150,6 +188,7 @@ class ImportResult:
     units: int
     errors: tuple[ImportFault, ...] = ()
     preview: bool = False
+    actions: tuple[Action, ...] = ()
 
 
 @dataclass(frozen=True)

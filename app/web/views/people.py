@@ -73,6 +73,20 @@ class TokenForm:
 
 
 @dataclass(frozen=True)
+class ClusterUserRow:
+    """What one is called on a cluster. `name` "": no name yet; `wanted` waits for an operator.
+
+    Its form posts cluster and name to /me/cluster-users.
+    """
+
+    cluster: str
+    name: str = ""
+    how: str = ""
+    wanted: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True)
 class MePage:
     """GET /me. Profile form posts zone to /me; sign-out posts to /sign-out; `new_token` is shown once."""
 
@@ -87,6 +101,112 @@ class MePage:
     provider: str | None = None
     new_token: str | None = None
     new_token_name: str = ""
+    account: str = ""
+    """The account's public id, by which others add a person whom a provider signs in."""
+    cluster_users: tuple[ClusterUserRow, ...] = ()
+
+
+@dataclass(frozen=True)
+class MemberHeld:
+    """A role that somebody holds. Its form posts account, place, role, new_role to /people/role; `remove` to
+    /people/remove. `given_by_group`: neither, since a group of the sign-in provider decides."""
+
+    name: str
+    email: str
+    account: str
+    place: str
+    """The project's short name, "" for the whole tenant."""
+    place_name: str
+    role: str
+    roles: tuple[Option, ...]
+    remove: Action
+    given_by_group: bool = False
+    disabled: bool = False
+
+
+@dataclass(frozen=True)
+class PersonForm:
+    """Posts login, name, place ("" the whole tenant), role to /people."""
+
+    places: tuple[Option, ...]
+    roles: tuple[Option, ...]
+    login: str = ""
+    name: str = ""
+    errors: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ProjectForm:
+    """Posts slug, name, cost_center to /people/projects."""
+
+    slug: str = ""
+    name: str = ""
+    cost_center: str = ""
+    errors: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TenantForm:
+    """Posts slug, name, zone, currency, price_group to /people/tenants."""
+
+    zones: tuple[Option, ...]
+    slug: str = ""
+    name: str = ""
+    currency: str = "CHF"
+    price_group: str = "standard"
+    errors: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ProjectKept:
+    """A project of the tenant. `end` or `reopen` posts; ending shows its effect first and takes a reason."""
+
+    slug: str
+    name: str
+    cost_center: str
+    people: int
+    created: datetime
+    ended: datetime | None
+    turn: str
+    """Where the form posts: to end it, or to let people book in it again."""
+
+
+@dataclass(frozen=True)
+class NameWaiting:
+    """A user name on a cluster that somebody entered, for an operator to confirm or refuse."""
+
+    person: str
+    cluster: str
+    now: str
+    wanted: str
+    since: datetime
+    confirm: Action
+    refuse: Action
+
+
+@dataclass(frozen=True)
+class PeoplePage:
+    """GET /people?tenant=&q= : who belongs to a tenant, with which roles, and its projects.
+
+    Forms carry `hidden` (the tenant, for operators). `tenants` is empty for whoever has but one. `tenant` "": none is
+    chosen yet, and `tenant_form` makes one. `password` is a first password, shown once.
+    """
+
+    template: ClassVar[str] = "accounts/people.html"
+    tenant: str
+    sentence: str
+    people: tuple[MemberHeld, ...] = ()
+    more: int = 0
+    projects: tuple[ProjectKept, ...] = ()
+    person_form: PersonForm | None = None
+    project_form: ProjectForm | None = None
+    tenant_form: TenantForm | None = None
+    tenants: tuple[Option, ...] = ()
+    hidden: tuple[tuple[str, str], ...] = ()
+    query: str = ""
+    waiting: tuple[NameWaiting, ...] = ()
+    password: str | None = None
+    password_of: str = ""
 
 
 @dataclass(frozen=True)
