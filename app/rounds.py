@@ -14,7 +14,7 @@ from app.accounts.queries import tenants
 from app.accounts.sessions import forget_sessions, forget_tries
 from app.backends.contract import Backend
 from app.billing import actions as billing
-from app.bookings import due, reconcile
+from app.bookings import due, reconcile, reconcile_look
 from app.bookings import queries as bookings
 from app.bookings.lifecycle import Pace
 from app.inventory import queries as inventory
@@ -84,9 +84,11 @@ def look_at_cluster(plumbing: Plumbing, cluster_id: int) -> None:
     looked = looks.sync_cluster(plumbing, cluster_id)
     if looked is None or looked.error is not None:
         return
+    reconcile_look.after_look(plumbing, cluster_id)
     found = looks.strays(plumbing, cluster_id)
-    if found.gone:
-        reconcile.strays_to_release(plumbing, cluster_id, [ref.name for ref in found.gone])
+    if found.gone or found.superseded:
+        superseded = [ref.name for ref in found.superseded]
+        reconcile.strays_to_release(plumbing, cluster_id, [ref.name for ref in found.gone], superseded)
 
 
 def collect_usage(

@@ -154,7 +154,7 @@ def _units(view: BookingView, seen: Seen, now: datetime) -> list[Change]:
         for o in outages
         if o.until is None and o.unit not in lost and (o.unit, o.since) not in told
     ]
-    return changes + _degraded(follow(view, changes), last)
+    return changes + degraded(follow(view, changes), last)
 
 
 def _told_outages(view: BookingView, seen: Seen, last: datetime) -> list[Change]:
@@ -192,7 +192,7 @@ def _back_at(outage: Outage, seen: Seen, last: datetime) -> datetime:
     return min(anew, last) if anew is not None and anew > outage.since else max(last, outage.since)
 
 
-def _degraded(view: BookingView, at: datetime) -> list[Change]:
+def degraded(view: BookingView, at: datetime) -> list[Change]:
     """The condition that follows from the outages that last."""
     lost = [o for o in view.outages if o.until is None]
     if not lost:

@@ -52,9 +52,7 @@ class Watched:
 
 def pace_of(policy: Policy, pace: Pace | None = None) -> Pace:
     """How closely a booking under this policy is followed; `pace` says what no policy does."""
-    return replace(
-        pace or Pace(), ahead=policy.made_ahead, late_after=policy.late_after, give_up_after=policy.give_up
-    )
+    return replace(pace or Pace(), ahead=policy.made_ahead, late_after=policy.late_after, give_up_after=policy.give_up)
 
 
 def watch(view: BookingView, policy: Policy, use: Use, now: datetime) -> Watched:
@@ -149,7 +147,9 @@ def kept_until(end: datetime, policy: Policy, follows_at: datetime | None) -> da
     return until if until > end else None
 
 
-def worst_lost(view: BookingView, nodes: Iterable[tuple[int, tuple[int, ...]]], blip: timedelta, now: datetime) -> tuple[int, ...]:
+def worst_lost(
+    view: BookingView, nodes: Iterable[tuple[int, tuple[int, ...]]], blip: timedelta, now: datetime
+) -> tuple[int, ...]:
     """The nodes (id, its units of the booking) of which every unit is lost now, and has been for longer than a blip."""
     since = {o.unit: o.since for o in view.outages if o.until is None}
     return tuple(

@@ -55,7 +55,7 @@ def meter(work: Work, booking_id: UUID, now: datetime) -> Written:
     if found is None:
         raise NotFound("booking", "There is no such booking.")
     booking, held, segments = found
-    cuts = [s.window.start for s in segments]
+    cuts = [s.window.start for s in segments] + [h.left_at for h in held if h.left_at is not None]
     window = rules.charge_window(booking.provided_at, booking.ends_at, booking.released_at)
     pieces = rules.reserved(window, ZoneInfo(booking.zone), cuts) if window else ()
     over = rules.ended(pieces, now, booking.metered_until)

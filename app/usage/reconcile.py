@@ -8,11 +8,13 @@ from uuid import UUID
 
 from app.backends.contract import Backend, BackendError, Ref
 from app.bookings import queries as bookings
+from app.bookings.actions_life import told_use
 from app.inventory.connections import ask
 from app.kernel.window import Window
 from app.plumbing.db import Database, Work
 from app.plumbing.log import get_log
 from app.usage import actions, queries, rules
+from app.usage.told import use_of
 
 log = get_log("usage")
 EVERY = timedelta(seconds=60)
@@ -77,6 +79,8 @@ def collect_one(
             queries.set_measured_until(work, allocation_id, reached)
         if first is not None:
             told(work, booking_id, first)
+        if reached > missing.start:
+            told_use(work, booking_id, reached, use_of)
         # read again under the lock of take_samples: it may have been extended or released in between
         booking = bookings.find_booking(work, booking_id)
         charged = rules.charge_window(booking.provided_at, booking.ends_at, booking.released_at)

@@ -1,0 +1,191 @@
+"""SQL about what stands around a booking in its life: who was on its units before, who comes after, what ails them.
+
+Holds and nodes are nobody's secret; whatever has a tenant's words in it is read under row-level security, or by
+`Work.read_all` where the caller says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from app.bookings.facts import Booking
+from app.plumbing.db import Work
+
+# --- before and after -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """Who was on a booking's units before it. `still`: units that are not seen empty yet; `empty_since`: when the last
+    were that are."""
+
+    still: bool
+    empty_since: datetime | None
+
+
+_MINE = "(SELECT range_agg(u.r) FROM holds m, unnest(m.units) u (r) WHERE m.booking_id = %(id)s AND m.live AND m.left_at IS NULL)"
+
+
+def before(work: Work, booking: Booking) -> Before:
+    """What the units of a booking wait for: a hold that is over and still lives was not seen empty."""
+    row = work.pg.execute(
+        f"""SELECT bool_or(h.live), max(a.empty_since) FILTER (WHERE a.gone)
+              FROM holds h JOIN allocations a ON a.id = h.allocation_id
+             WHERE h.units && {_MINE} AND h.booking_id IS DISTINCT FROM %(id)s
+               AND h.during && tstzrange(%(start)s::timestamptz - interval '1 day', %(start)s)
+               AND (h.live OR h.pinned) AND upper(h.during) <= %(now)s""",
+        {"id": booking.id, "start": booking.starts_at, "now": booking.starts_at},
+    ).fetchone()
+    return Before(bool(row[0]), row[1])
+
+
+def follows_at(work: Work, booking: Booking) -> datetime | None:
+    """When somebody else needs one of the booking's units after its end; None: nobody does."""
+    return work.pg.execute(
+        f"""SELECT min(lower(h.during)) FROM holds h
+             WHERE h.live AND h.units && {_MINE} AND h.booking_id IS DISTINCT FROM %(id)s
+               AND h.during && tstzrange(%(end)s, %(end)s::timestamptz + interval '2 days')""",
+        {"id": booking.id, "end": booking.ends_at},
+    ).fetchone()[0]
+
+
+def goes_on(work: Work, booking: Booking) -> bool:
+    """Whether the same person and project have all of these units in a booking that begins when this one ends."""
+    return bool(
+        work.pg.execute(
+            f"""SELECT FROM bookings n JOIN holds h ON h.booking_id = n.id AND h.live AND h.left_at IS NULL
+                 WHERE n.tenant_id = %(tenant)s AND n.project_id = %(project)s AND n.account_id = %(account)s
+                   AND n.starts_at = %(end)s AND n.state IN ('BOOKED', 'STARTING') AND n.id <> %(id)s
+                 GROUP BY n.id HAVING (SELECT range_agg(u.r) FROM unnest(array_agg(h.units)) x (m), unnest(x.m) u (r)) @> {_MINE}""",
+            {
+                "tenant": booking.tenant_id,
+                "project": booking.project_id,
+                "account": booking.account_id,
+                "end": booking.ends_at,
+                "id": booking.id,
+            },
+        ).rowcount
+    )
+
+
+# --- capacity that shrank ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Ailing:
+    """A booking to come (or that is starting) with units that are no capacity: whose, since when, and why."""
+
+    tenant_id: UUID
+    booking_id: UUID
+    since: datetime
+    why: str
+    node: str
+
+
+# One row for each booking and node: units on a node that is out, units with a fault, slots that are gone, units in use
+# by others at the time of the booking.
+_AILING = """
+WITH held AS (
+  SELECT b.tenant_id, b.id, h.units, h.during, n.id AS node_id, n.name, n.state, n.why, n.removed_at
+    FROM bookings b JOIN holds h ON h.booking_id = b.id AND h.live AND h.left_at IS NULL JOIN nodes n ON n.id = h.node_id
+   WHERE b.cluster_id = %(cluster)s AND b.state IN ('REQUESTED', 'BOOKED', 'STARTING') AND b.ends_at > %(now)s)
+SELECT tenant_id, id, since, why, name FROM (
+  SELECT h.tenant_id, h.id, coalesce(o.since, h.removed_at, %(now)s) AS since, h.name,
+         'Node ' || h.name || ' is ' || CASE WHEN h.removed_at IS NOT NULL THEN 'no longer there.' ELSE
+           CASE h.state WHEN 'down' THEN 'down' WHEN 'drained' THEN 'drained' ELSE 'not seen' END
+           || coalesce(': ' || nullif(h.why, ''), '.') END AS why
+    FROM held h LEFT JOIN node_outages o ON o.node_id = h.node_id AND o.until IS NULL
+   WHERE h.removed_at IS NOT NULL OR h.state <> 'ready'
+  UNION ALL
+  SELECT h.tenant_id, h.id, f.since, h.name, 'GPU ' || f.gpu - n.first_gpu || ' of node ' || h.name || ': ' || f.why
+    FROM held h JOIN unit_faults f ON f.node_id = h.node_id AND f.until IS NULL JOIN nodes n ON n.id = h.node_id
+   WHERE h.units && int4range(f.gpu * 64, f.gpu * 64 + 64)
+  UNION ALL
+  SELECT h.tenant_id, h.id, e.since, h.name, 'Units of node ' || h.name || ' are in use by others: ' || e.what || '.'
+    FROM held h JOIN external_use e ON e.node_id = h.node_id AND e.ended_at IS NULL
+   WHERE e.units && h.units AND (e.until IS NULL OR e.until > lower(h.during))
+  UNION ALL
+  SELECT h.tenant_id, h.id, greatest(upper(s.valid), lower(h.during)), h.name, 'Units of node ' || h.name || ' are taken out.'
+    FROM held h JOIN slots s ON s.node_id = h.node_id AND s.positions <@ h.units AND upper(s.valid) < upper(h.during)
+) a ORDER BY tenant_id, id, since"""
+
+
+def ailing(work: Work, cluster_id: int, now: datetime) -> list[Ailing]:
+    """Every booking of a cluster that has not begun and whose units are no capacity as things are, and why; several rows
+    for one that has several reasons. Reads across tenants: call it inside `read_all`."""
+    return [Ailing(*row) for row in work.pg.execute(_AILING, {"cluster": cluster_id, "now": now}).fetchall()]
+
+
+def at_risk(work: Work, cluster_id: int) -> list[tuple[UUID, UUID]]:
+    """(tenant, booking) of a cluster that are called at risk now. Call it inside `read_all`."""
+    return work.pg.execute(
+        """SELECT c.tenant_id, c.booking_id FROM conditions c JOIN bookings b ON b.id = c.booking_id
+            WHERE c.type = 'at_risk' AND c.until IS NULL AND b.cluster_id = %s ORDER BY 1, 2""",
+        [cluster_id],
+    ).fetchall()
+
+
+def operators(work: Work) -> list[UUID]:
+    """The accounts of the platform's operators."""
+    rows = work.pg.execute(
+        """SELECT r.account_id FROM platform_roles r JOIN accounts a ON a.id = r.account_id
+            WHERE r.role = 'operator' AND NOT a.disabled ORDER BY 1"""
+    )
+    return [row[0] for row in rows.fetchall()]
+
+
+# --- other units ------------------------------------------------------------------------------------------------------
+
+
+def leave_units(work: Work, hold_ids: list[UUID], at: datetime) -> None:
+    """These holds are the booking's no longer, from `at` on; a hold that has not begun never was. Locked by the caller."""
+    work.pg.execute(
+        """UPDATE holds SET live = false, left_at = greatest(%(at)s, lower(during)),
+                  during = tstzrange(lower(during), least(upper(during), greatest(%(at)s, lower(during) + interval '1 second')))
+            WHERE id = ANY(%(ids)s)""",
+        {"ids": hold_ids, "at": at},
+    )
+
+
+def take_units(
+    work: Work,
+    booking_id: UUID,
+    allocation_id: UUID,
+    holds: list[tuple[UUID, int, str]],
+    start: datetime,
+    end: datetime,
+    pinned: bool,
+) -> None:
+    """Hold other units for a booking: (id, node, multirange text) each. The pool is locked by the caller."""
+    work.pg.execute(
+        """INSERT INTO holds (id, booking_id, allocation_id, node_id, units, during, live, pinned)
+           SELECT i, %s, %s, n, u::int4multirange, tstzrange(%s, %s), true, %s
+             FROM unnest(%s::uuid[], %s::int[], %s::text[]) AS v(i, n, u)""",
+        [
+            booking_id,
+            allocation_id,
+            start,
+            end,
+            pinned,
+            [i for i, _, _ in holds],
+            [n for _, n, _ in holds],
+            [u for _, _, u in holds],
+        ],
+    )
+
+
+def next_generation(work: Work, allocation_id: UUID) -> None:
+    """The object on the cluster is made anew under another name: nothing is known of it yet."""
+    work.pg.execute(
+        """UPDATE allocations SET generation = generation + 1, wanted = wanted + 1, ensured = 0, seen = NULL,
+                  in_place_since = NULL, empty_since = NULL, failures = 0,
+                  name = regexp_replace(name, '-g[0-9]+$', '-g' || (generation + 1)) WHERE id = %s""",
+        [allocation_id],
+    )
+
+
+def changed(work: Work, booking_id: UUID) -> None:
+    """The row of the booking says something else than before: whoever looked before has to look again."""
+    work.pg.execute("UPDATE bookings SET version = version + 1 WHERE id = %s", [booking_id])
