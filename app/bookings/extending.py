@@ -1,4 +1,7 @@
-"""Extend: a later end on the same units, at the prices published now. A failed extension changes nothing."""
+"""Extend: a later end on the same units, at the prices published now. A failed extension changes nothing.
+
+Who comes after gives way where that breaks no promise: a booking that has not started and is not pinned goes to other units.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from uuid import UUID
 
 from psycopg.errors import ExclusionViolation
 
-from app.bookings import approvals, offers, policies, queries, rules
+from app.bookings import approvals, ground, offers, policies, queries, rules, schedule
 from app.bookings.capacity import FOREVER, instant
 from app.bookings.edits import (
     Key,
@@ -21,11 +24,16 @@ from app.bookings.edits import (
     pool_of,
     project_of,
     see,
+    tell_owner,
 )
 from app.bookings.facts import Booking, Held, PriceSegment
+from app.bookings.giving_back import units_of
+from app.bookings.ground import MovedMeanwhile, Site
 from app.bookings.lifecycle import State
 from app.bookings.offers import Desk
-from app.bookings.placement import Part, free_until
+from app.bookings.open_projects import closed
+from app.bookings.placement import NoPlace, Part, free_until
+from app.bookings.recolour import Moved
 from app.bookings.rules_load import Approval
 from app.inventory import queries as inventory
 from app.inventory.facts import Pool
@@ -34,14 +42,18 @@ from app.kernel.errors import Reason, Refusal, Refused
 from app.kernel.window import Window
 from app.plumbing.db import Work
 from app.plumbing.queue import Queue
-from app.pricing.rules import Cost, Segment, cost
+from app.pricing.rules import Cost, cost
 from app.quotas import queries as quotas
 from app.quotas.rules import QuotaEffect, Scope, pieces
+
+_STEPS = tuple(timedelta(minutes=m) for m in (15, 30, 60, 120, 240, 360, 720, 1440, 2880, 5760, 10080))
+"""Lengths for which it is tried whether others would give way."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """A later end and what it means: the price of what is added, and of all of it; who has to approve all of it."""
+    """A later end and what it means: the price of what is added, and of all of it; who has to approve all of it; which
+    holds give way for it."""
 
     booking: Booking
     end: datetime
@@ -50,6 +62,7 @@ class Extension:
     segments: tuple[PriceSegment, ...]
     effects: tuple[QuotaEffect, ...]
     approval: Approval | None = None
+    moves: tuple[Moved, ...] = ()
 
 
 def quote_extension(
@@ -95,6 +108,10 @@ def extend(
     if state not in (State.BOOKED, State.STARTING, State.ACTIVE):
         raise not_in_state(locked, state, "extended")
     plan = _extension(desk, locked, pool, _new_end(locked, by, end), scopes)
+    try:
+        ground.make_way(work, plan.moves, desk.now)
+    except MovedMeanwhile:
+        raise Refused(Refusal((_until_when(held, None, pool.kind),))) from None
     if plan.approval is not None:  # it is asked for; the booking stays as it is until somebody has said yes
         money = (plan.added.amount, plan.total.amount)
         approvals.ask_to_extend(desk, locked, pool, plan.end, plan.segments, money, plan.approval, scopes)
@@ -105,13 +122,14 @@ def extend(
     except ExclusionViolation:
         raise Refused(Refusal((_until_when(held, None, pool.kind),))) from None
     queries.extend_booking(work, booking_id, plan.end, plan.total.amount, plan.segments)
-    asked = pieces((Segment(s.window, s.price_id, s.per_hour) for s in plan.segments), desk.zone, locked.units)
+    asked = schedule.pieces_of(plan.segments, desk.zone.key, locked.units, locked.share840)
     quotas.commit_pieces(work, project.tenant_id, scopes, asked, booking_id)
     changes = {
         "end": [rules.iso(locked.ends_at), rules.iso(plan.end)],
         "quoted": [str(locked.quoted), str(plan.total.amount)],
     }
     queries.note(work, booking_id, "extend", state, state, actor, desk.now, "", changes)
+    tell_owner(work, actor, locked, "booking_extended", desk.now, end=rules.iso(plan.end))
     queries.want_more(work, booking_id)
     inventory.raise_version(work, [pool.id])
     allocation = queries.allocation_of(work, booking_id)
@@ -131,9 +149,23 @@ def extension_limit(work: Work, booking: Booking) -> datetime:
     if pool.policy.max_extension is not None:
         latest = min(latest, _first_end(work, booking) + pool.policy.max_extension)
     free = _free_until(work, booking, pool)
-    if free is not None:
-        latest = min(latest, free - pool.policy.gap)
+    if free is not None and free - pool.policy.gap < latest:
+        latest = max(free - pool.policy.gap, _with_others_moved(work, booking, pool, free, latest, now))
     return max(latest, booking.ends_at)
+
+
+def _with_others_moved(
+    work: Work, booking: Booking, pool: Pool, free: datetime, latest: datetime, now: datetime
+) -> datetime:
+    """The longest of some lengths beyond what is free for which whoever comes after would give way; else what is free."""
+    ends = [booking.ends_at + it for it in _STEPS if free - pool.policy.gap < booking.ends_at + it <= latest]
+    found = ground.longest_stay(work, _site(work, pool, now), booking.id, booking.starts_at, ends)
+    return found or free - pool.policy.gap
+
+
+def _site(work: Work, pool: Pool, now: datetime) -> Site:
+    capacity = inventory.capacity_of(work, [pool])[pool.id]
+    return Site(offers.snapshot(work, capacity)[0], now, int(pool.policy.gap.total_seconds()))
 
 
 def _extension(desk: Desk, booking: Booking, pool: Pool, end: datetime, scopes: tuple[Scope, ...]) -> Extension:
@@ -143,34 +175,41 @@ def _extension(desk: Desk, booking: Booking, pool: Pool, end: datetime, scopes: 
     if not pool.writes:
         said = f"Berth only looks at {pool.cluster} now and changes nothing there."
         reasons.append(Reason("nothing_offered", said, fix="Ask the operators when it is open again.", field="end"))
-    if desk.project.ended_at is not None and desk.project.ended_at <= desk.now:
-        said = f"The project {desk.project.name} has ended."
-        reasons.append(Reason("project_ended", said, fix="Ask a tenant admin to renew it.", field="end"))
+    over = closed(desk.project, desk.now, end)
+    if over is not None:
+        reasons.append(over)
     added = Window(booking.ends_at, end)
     free = _free_until(desk.work, booking, pool)
+    moves: tuple[Moved, ...] = ()
     if free is not None and free < end + pool.policy.gap:
-        held = queries.holds_of(desk.work, booking.id)
-        reasons.append(_until_when(held, free - pool.policy.gap, booking.kind_name))
+        site = _site(desk.work, pool, desk.now)
+        found = ground.stay_longer(desk.work, site, booking.id, Window(booking.starts_at, end))
+        if found is None or isinstance(found, NoPlace):
+            held = queries.holds_of(desk.work, booking.id)
+            reasons.append(_until_when(held, free - pool.policy.gap, booking.kind_name, found))
+        else:
+            moves = found.moves
     segments = desk.segments(booking.kind, added)
     if segments is None:
         reasons.append(rules.no_price(booking.kind, desk.project.price_group))
         raise Refused(Refusal(tuple(reasons)))
-    asked = pieces(segments, desk.zone, booking.units)
-    over, effects = offers.limits_of(desk, pool, booking.account_id, scopes, asked, added)
-    reasons += over
+    asked = pieces(segments, desk.zone, booking.units, booking.share840)
+    too_much, effects = offers.limits_of(desk, pool, booking.account_id, scopes, asked, added)
+    reasons += too_much
     if reasons:
         raise Refused(Refusal(tuple(reasons)))
     before = queries.segments_of(desk.work, booking.id)
-    every = (*(Segment(s.window, s.price_id, s.per_hour) for s in before), *segments)
-    total = cost(every, booking.units, booking.currency)
+    added_segments = tuple(PriceSegment(s.window, s.price_id, s.per_hour) for s in segments)
+    total = schedule.cost_of((*before, *added_segments), booking.units, booking.currency, booking.share840)
     return Extension(
         booking,
         end,
-        cost(segments, booking.units, booking.currency),
+        cost(segments, booking.units, booking.currency, booking.share840),
         total,
-        tuple(PriceSegment(s.window, s.price_id, s.per_hour) for s in segments),
+        added_segments,
         effects,
         offers.approval_of(desk, pool, Window(booking.starts_at, end), total, booking.units),
+        moves,
     )
 
 
@@ -183,18 +222,21 @@ def _free_until(work: Work, booking: Booking, pool: Pool) -> datetime | None:
     blocked = max((h.end for h in held), default=booking.ends_at)
     window = Window(booking.ends_at, max(blocked, booking.ends_at) + timedelta(days=800))
     others = base.with_busy(queries.taken_by_others(work, positions, window, booking.id).plus(base.busy))
-    parts = [Part(h.node_id, tuple((64 * g, 64 * g + 64) for g in h.gpus)) for h in held]
+    parts = [Part(h.node_id, units) for h, units in units_of(held, booking.units)]
     until = free_until(others, parts, Window(booking.ends_at, booking.ends_at + timedelta(seconds=1)))
     if until is None:
         return booking.ends_at
     return None if until >= FOREVER else instant(until)
 
 
-def _until_when(held: tuple[Held, ...], until: datetime | None, kind: str) -> Reason:
+def _until_when(held: tuple[Held, ...], until: datetime | None, kind: str, why: NoPlace | None = None) -> Reason:
     where = ", ".join(h.node for h in held)
     limit = None if until is None else rules.iso(until)
     text = f"Units on {where} are taken afterwards." + (f" You can have them until {limit}." if limit else "")
-    return Reason("units_taken_after", text, limit, None, f"Extend until then, or book {kind} again elsewhere.", "end")
+    if why is not None and why.pinned:
+        text += " Whoever has them then could give way, but is being put in place already."
+    fix = f"Extend until then, or book {kind} elsewhere for the time after it, or wait for such units."
+    return Reason("units_taken_after", text, limit, None, fix, "end")
 
 
 def _first_end(work: Work, booking: Booking) -> datetime:

@@ -36,7 +36,9 @@ def smaller(
     """The form of what is kept. Of several nodes whole ones are given back, of one node single units."""
     if wanted_nodes is not None:
         if nodes is None or per_node is None:
-            return _wrong("no_nodes", "This booking is of units, not of whole nodes.", "Say how many units it keeps.", "nodes")
+            return _wrong(
+                "no_nodes", "This booking is of units, not of whole nodes.", "Say how many units it keeps.", "nodes"
+            )
         if not 1 <= wanted_nodes < nodes:
             return _fewer(nodes, wanted_nodes, "nodes", "node")
         return Smaller(wanted_nodes * per_node, wanted_nodes, per_node)
@@ -62,8 +64,7 @@ def choose(held: Sequence[Held], units: int, to: Smaller, lost: frozenset[int]) 
 
     `units`: how many they are now, all of one size. `lost`: numbers of GPUs that are not there now.
     """
-    width = sum(upper - lower for h in held for lower, upper in h.ranges) // units
-    of = {h.id: _units(h.ranges, width) for h in held}
+    of = {h.id: list(ranges) for h, ranges in units_of(held, units)}
     ill = {h.id: [u for u in of[h.id] if u[0] // 64 in lost] for h in held}
     most_ill = sorted(held, key=lambda h: (-len(ill[h.id]), len(of[h.id]), h.node), reverse=False)
     if to.nodes is not None and to.nodes > 0 and len(held) > 1:
@@ -72,7 +73,7 @@ def choose(held: Sequence[Held], units: int, to: Smaller, lost: frozenset[int]) 
     leave: dict = {h.id: [] for h in held}
     missing = units - to.units
     for h in most_ill:
-        take = ill[h.id][: missing]
+        take = ill[h.id][:missing]
         leave[h.id] += take
         missing -= len(take)
     for h in sorted(held, key=lambda h: (len(of[h.id]) - len(leave[h.id]), h.node)):
@@ -93,6 +94,12 @@ def _last(order: Sequence[Held], count: int, ill: dict) -> list[Held]:
     worst = [h for h in order if ill[h.id]]
     others = sorted((h for h in order if not ill[h.id]), key=lambda h: h.node, reverse=True)
     return [*worst, *others][:count]
+
+
+def units_of(held: Sequence[Held], units: int) -> tuple[tuple[Held, tuple[Range, ...]], ...]:
+    """Each hold with its units one by one: `units` in all, of one size."""
+    width = sum(upper - lower for h in held for lower, upper in h.ranges) // units
+    return tuple((h, tuple(_units(h.ranges, width))) for h in held)
 
 
 def _units(ranges: Iterable[Range], width: int) -> list[Range]:

@@ -6,6 +6,7 @@ with it, `make_way` writes the moves. It must not know prices, quotas or who ask
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
@@ -54,6 +55,25 @@ def stay_longer(work: Work, site: Site, booking_id: UUID, window: Window) -> Rea
     if ground.own is None:
         return None
     return extend_moving(site.pool, ground.held, ground.own, window, site.gap, site.power)
+
+
+def longest_stay(
+    work: Work, site: Site, booking_id: UUID, start: datetime, ends: Sequence[datetime]
+) -> datetime | None:
+    """The latest of these ends until which a booking could keep its units, others giving way; None: not even the first.
+    `ends` are in order."""
+    ground = _survey(work, site, booking_id) if ends else None
+    if ground is None or ground.own is None:
+        return None
+    found, low, high = None, 0, len(ends)
+    while low < high:
+        at = (low + high) // 2
+        window = Window(start, ends[at])
+        if isinstance(extend_moving(site.pool, ground.held, ground.own, window, site.gap, site.power), NoPlace):
+            high = at
+        else:
+            found, low = ends[at], at + 1
+    return found
 
 
 def make_way(work: Work, moves: tuple[Moved, ...], now: datetime) -> None:

@@ -293,7 +293,9 @@ def uses(work: Work, cluster_id: int | None, who: Sequence[tuple[int, str]]) -> 
 
 def use_with_id(work: Work, use_id: int) -> OwnUse | None:
     """Open use by its number, whoever's it is."""
-    row = work.pg.execute(f"{_USE} WHERE e.id = %s AND e.ended_at IS NULL AND n.removed_at IS NULL", [use_id]).fetchone()
+    row = work.pg.execute(
+        f"{_USE} WHERE e.id = %s AND e.ended_at IS NULL AND n.removed_at IS NULL", [use_id]
+    ).fetchone()
     return None if row is None else _use(row)
 
 

@@ -58,7 +58,8 @@ def ground_of(work: Work, node_ids: Sequence[int], now: datetime, booking_id: UU
 _GROUND = """
 WITH h AS MATERIALIZED (
   SELECT h.id, h.booking_id, h.node_id,
-         dense_rank() OVER (ORDER BY coalesce(h.booking_id, h.request_id))::int AS owner, h.units, lower(h.during) AS s, upper(h.during) AS e,
+         dense_rank() OVER (ORDER BY coalesce(h.booking_id, h.request_id))::int AS owner,
+         h.units, lower(h.during) AS s, upper(h.during) AS e,
          (CASE WHEN h.pinned OR h.left_at IS NOT NULL OR h.request_id IS NOT NULL THEN 1 ELSE 0 END)
          + (CASE WHEN lower(h.during) <= %(now)s THEN 2 ELSE 0 END)
          + (CASE WHEN b.nodes > 1 THEN 4 ELSE 0 END) AS flags,

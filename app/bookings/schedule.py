@@ -27,7 +27,13 @@ def cost_of(segments: Iterable[PriceSegment], units: int, currency: str, share84
         groups[s.per_hour] = groups.get(s.per_hour, 0) + quantity(s.units or units, s.window.seconds, share840)
         lengths.setdefault(s.per_hour, []).append(s.window.end - s.window.start)
     parts = tuple(
-        Part("use", amount, price, line_amount(exact(amount, price), currency), sum(lengths[price][1:], lengths[price][0]))
+        Part(
+            "use",
+            amount,
+            price,
+            line_amount(exact(amount, price), currency),
+            sum(lengths[price][1:], lengths[price][0]),
+        )
         for price, amount in groups.items()
     )
     zero = line_amount(Fraction(0), currency)

@@ -98,7 +98,9 @@ def hand_over(
     own = [s for s in scopes if s.subject == "user" and s.account_id == booking.account_id]
     theirs = tuple(s for s in scopes if s.subject == "user" and s.account_id == to)
     plan, pieces = _plan(work, booking, to, theirs, now)
-    if booking.provided_at is not None and plan.since > booking.provided_at:  # what is metered before stays whose it was
+    if (
+        booking.provided_at is not None and plan.since > booking.provided_at
+    ):  # what is metered before stays whose it was
         cut = schedule.cut(queries.segments_of(work, booking_id), plan.since)
         queries_edits.put_schedule(work, booking_id, cut)
         queries_edits.look_again(work, booking_id)

@@ -188,7 +188,7 @@ def _write(
     work: Work, booking: Booking, view: BookingView, plan: Shrink, pool: Pool, actor: Actor, now: datetime
 ) -> None:
     stay = view.asked
-    _regain(work, booking, view, plan.leaves, now)
+    _regain(work, booking, view, plan.leaves, actor, now)
     for leave in plan.leaves:
         kept = queries.multirange(leave.kept) if leave.kept else None
         queries_edits.leave_units(work, leave.held, kept, queries.multirange(leave.left), now, stay=stay)
@@ -210,7 +210,9 @@ def _write(
     queries.note(work, booking.id, "shrink", view.state, view.state, actor, now, "", changes)
 
 
-def _regain(work: Work, booking: Booking, view: BookingView, leaves: tuple[Leave, ...], now: datetime) -> None:
+def _regain(
+    work: Work, booking: Booking, view: BookingView, leaves: tuple[Leave, ...], actor: Actor, now: datetime
+) -> None:
     """Lost units that are given back are nobody's outage any more."""
     gone = {g for leave in leaves for lower, upper in leave.left for g in range(lower // 64, (upper + 63) // 64)}
     ended = [o for o in view.outages if o.until is None and o.unit in gone]
@@ -230,4 +232,3 @@ def _in_place(work: Work, booking: Booking) -> bool:
 def _not_here(booking: Booking) -> Reason:
     return Reason("cluster_cannot", f"{booking.cluster} cannot take units out of a booking that stands there already.", None,
                   None, "End it earlier, or release it and book fewer units.", "units")  # fmt: skip
-
