@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from decimal import Decimal
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -51,13 +52,14 @@ def set_limit(
     kind: str | None = None,
     units: int | None,
     hours: int | None,
+    money: Decimal | None = None,
 ) -> Scope:
     """Set a limit as quotas.actions.set_limit does, and count in what was booked before there was one.
 
     Counted is everything from 45 days ago on, so that the running month is whole in every zone.
     """
     scope = quotas.set_limit(
-        work, actor, project_id=project_id, account_id=account_id, kind=kind, units=units, hours=hours
+        work, actor, project_id=project_id, account_id=account_id, kind=kind, units=units, hours=hours, money=money
     )
     since = work.product_now() - timedelta(days=45)
     quotas.count_in(work, scope, queries.booked_in(work, scope, since))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
+from decimal import Decimal
 from fractions import Fraction
 from typing import Annotated, Any
 from uuid import UUID
@@ -22,7 +23,7 @@ from app.kernel.money import SCALE, WHOLE, line_amount
 from app.plumbing.db import Work
 from app.pricing.rules import hours_in_json
 from app.quotas import queries as quotas
-from app.quotas.rules import Scope, month_at
+from app.quotas.rules import Scope, money_text, month_at
 from app.web.deps import AnyActor, InTransaction, Reader, require_actor
 
 router = APIRouter(prefix="/api/v1", tags=["statements"])
@@ -193,6 +194,9 @@ class Limit(BaseModel):
     kind: str | None = Field(default=None, max_length=63)
     units: int | None = Field(default=None, ge=0, le=10**6)
     hours: int | None = Field(default=None, ge=0, le=10**9)
+    money: Decimal | None = Field(
+        default=None, ge=0, le=10**12, max_digits=18, decimal_places=6, description="a month, in the tenant's currency"
+    )
 
 
 @router.get("/limits", tags=["limits"])
@@ -218,6 +222,7 @@ def put_limit(body: Limit, work: InTransaction, actor: Manager, tenant: OfTenant
         kind=body.kind,
         units=body.units,
         hours=body.hours,
+        money=body.money,
     )
     return _limit_json(work, scope)
 
@@ -241,15 +246,20 @@ def _limit_json(work: Work, scope: Scope) -> dict[str, Any]:
     zone = work.pg.execute("SELECT zone FROM tenants WHERE tenant_id = %s", [work.tenant_id]).fetchone()[0]
     month = month_at(now, zone)
     taken = quotas.month_total(work, scope, month, now)
+    spent = quotas.month_money(work, scope, month, now)
     return {
         "subject": scope.subject,
         "name": scope.name,
         "kind": scope.kind,
         "units": None if scope.max_rate is None else scope.max_rate // WHOLE,
         "hours": None if scope.max_quantity is None else scope.max_quantity // SCALE,
+        "money": None if scope.max_money is None else f"{scope.max_money:f}",
+        "currency": scope.currency,
         "month": f"{month:%Y-%m}",
         "used_hours": hours_in_json(taken.used),
         "held_hours": hours_in_json(taken.held),
+        "used_money": None if spent is None else money_text(spent.used, scope.currency),
+        "held_money": None if spent is None else money_text(spent.held, scope.currency),
     }
 
 

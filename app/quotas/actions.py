@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from decimal import Decimal
 from uuid import UUID
 
 from app.accounts.audit import record
@@ -23,8 +24,10 @@ def set_limit(
     kind: str | None = None,
     units: int | None,
     hours: int | None,
+    money: Decimal | None = None,
 ) -> Scope:
-    """Set how many units at once and how many unit-hours a month a tenant, project or person may take; None: no limit.
+    """Set how many units at once, how many unit-hours and how much money a month a tenant, project or person may take;
+    None: no limit. A person's limit may be one in a project. Money is in the tenant's currency.
 
     The tenant is the one acted for. Without project and person it is the tenant's own limit, set by the platform's
     operators; below that by the tenant's admin. Lowering a limit cancels nothing: what is over it shows as
@@ -41,6 +44,9 @@ def set_limit(
         for field, value in (("units", units), ("hours", hours))
         if value is not None and value < 0
     ]
+    if money is not None and (not money.is_finite() or not 0 <= money <= 10**12 or money.as_tuple().exponent < -6):
+        said = "A limit of money is an amount of 0 or more, with at most 6 decimals."
+        wrong.append(Reason("limit_money", said, field="money", in_request=True))
     if wrong:
         raise Invalid("limit", "These limits cannot be set.", tuple(wrong))
     if project_id is not None and not work.pg.execute("SELECT FROM projects WHERE id = %s", [project_id]).rowcount:
@@ -50,10 +56,10 @@ def set_limit(
     queries.own_limits(work)  # whoever books right now without knowing this limit has committed when it is counted
     before = queries.find_scope(work, project_id, account_id, kind)
     work.pg.execute(
-        """INSERT INTO scopes (tenant_id, subject, project_id, account_id, kind, max_rate, max_quantity)
-           VALUES (%s, %s, %s, %s, %s, %s, %s)
-           ON CONFLICT (tenant_id, subject, project_id, account_id, kind)
-           DO UPDATE SET max_rate = excluded.max_rate, max_quantity = excluded.max_quantity""",
+        """INSERT INTO scopes (tenant_id, subject, project_id, account_id, kind, max_rate, max_quantity, max_money)
+           VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
+           ON CONFLICT (tenant_id, subject, project_id, account_id, kind) DO UPDATE
+           SET max_rate = excluded.max_rate, max_quantity = excluded.max_quantity, max_money = excluded.max_money""",
         [
             work.tenant_id,
             subject,
@@ -62,6 +68,7 @@ def set_limit(
             kind,
             None if units is None else units * WHOLE,
             None if hours is None else hours * SCALE,
+            money,
         ],
     )
     scope = queries.find_scope(work, project_id, account_id, kind)
@@ -84,9 +91,10 @@ def count_in(work: Work, scope: Scope, booked: Iterable[tuple[UUID, tuple[Piece,
 
 
 def _plain(scope: Scope) -> dict[str, int | str | None]:
-    """A limit as people say it: units at once, unit-hours a month."""
+    """A limit as people say it: units at once, unit-hours and money a month."""
     return {
         "units": None if scope.max_rate is None else scope.max_rate // WHOLE,
         "hours": None if scope.max_quantity is None else scope.max_quantity // SCALE,
+        "money": None if scope.max_money is None else f"{scope.max_money:f}",
         "kind": scope.kind,
     }

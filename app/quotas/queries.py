@@ -20,7 +20,8 @@ SELECT s.id, s.subject, s.kind, s.max_rate, s.max_quantity,
                       WHEN 'project' THEN (SELECT p.name FROM projects p
                                             WHERE p.tenant_id = s.tenant_id AND p.id = s.project_id)
                       ELSE (SELECT a.name FROM accounts a WHERE a.id = s.account_id) END,
-       s.project_id, s.account_id
+       s.project_id, s.account_id, s.max_money,
+       CASE WHEN s.max_money IS NOT NULL THEN (SELECT t.currency FROM tenants t WHERE t.tenant_id = s.tenant_id) END
   FROM scopes s
  WHERE """
 _SCOPES = f"""{_COLUMNS}s.tenant_id = %(tenant)s AND (s.kind IS NULL OR s.kind = ANY(%(kinds)s))
@@ -54,8 +55,17 @@ SELECT s.id,
              coalesce(sum(c.rate * extract(epoch FROM least(c.ends_at, %(now)s) - c.starts_at)::bigint)
                       FILTER (WHERE c.starts_at < %(now)s), 0)::bigint AS used
         FROM commitments c
+       WHERE c.tenant_id = %(tenant)s AND c.scope_id = s.id AND c.day >= m.first AND c.day < m.next{others}) t) END,
+  CASE WHEN s.priced THEN (SELECT array_agg(ARRAY[t.total, t.used] ORDER BY m.first)
+     FROM unnest(%(months)s::date[], %(nexts)s::date[]) m (first, next)
+    CROSS JOIN LATERAL (
+      SELECT coalesce(sum(c.quantity * c.price), 0) AS total,
+             coalesce(sum(c.rate * extract(epoch FROM least(c.ends_at, %(now)s) - c.starts_at)::bigint * c.price)
+                      FILTER (WHERE c.starts_at < %(now)s), 0) AS used
+        FROM commitments c
        WHERE c.tenant_id = %(tenant)s AND c.scope_id = s.id AND c.day >= m.first AND c.day < m.next{others}) t) END
-  FROM unnest(%(scopes)s::bigint[], %(rated)s::boolean[], %(capped)s::boolean[]) s (id, rated, capped)"""
+  FROM unnest(%(scopes)s::bigint[], %(rated)s::boolean[], %(capped)s::boolean[], %(priced)s::boolean[])
+       s (id, rated, capped, priced)"""
 STANDINGS = _STANDINGS.format(others="")
 STANDINGS_OF_EDIT = _STANDINGS.format(others=" AND c.booking_id IS DISTINCT FROM %(leaving)s")
 
@@ -137,6 +147,7 @@ def standings_values(
         "scopes": [s.id for s in scopes],
         "rated": [s.max_rate is not None for s in scopes],
         "capped": [s.max_quantity is not None for s in scopes],
+        "priced": [s.max_money is not None for s in scopes],
         "start": window.start,
         "end": window.end,
         "first_day": window.start.astimezone(zone).date(),
@@ -150,11 +161,12 @@ def standings_values(
 
 def standings_of(scopes: Sequence[Scope], months: Sequence[Month], rows: Iterable[tuple]) -> tuple[Standing, ...]:
     """Standings from the rows of STANDINGS."""
-    found = {
-        scope: (int(peak or 0), {m: Taken(u, t - u) for m, (t, u) in zip(months, taken or (), strict=False)})
-        for scope, peak, taken in rows
-    }
-    return tuple(Standing(s, found[s.id][1], found[s.id][0]) for s in scopes)
+
+    def by_month(totals: list | None) -> dict[Month, Taken]:
+        return {m: Taken(used, total - used) for m, (total, used) in zip(months, totals or (), strict=False)}
+
+    found = {scope: (by_month(taken), int(peak or 0), by_month(spent)) for scope, peak, taken, spent in rows}
+    return tuple(Standing(s, *found[s.id]) for s in scopes)
 
 
 def standings(
@@ -179,7 +191,7 @@ def standings(
 
 
 def month_total(work: Work, scope: Scope, month: Month, now: datetime) -> Taken:
-    """What of one month is used and held in a scope: for pages."""
+    """What of one month is used and held in a scope, as quantities: for pages."""
     total, used = work.pg.execute(
         """SELECT coalesce(sum(quantity), 0)::bigint,
                   coalesce(sum(rate * extract(epoch FROM least(ends_at, %(now)s) - starts_at)::bigint)
@@ -188,6 +200,16 @@ def month_total(work: Work, scope: Scope, month: Month, now: datetime) -> Taken:
         {"now": now, "scope": scope.id, "first": month, "next": next_month(month)},
     ).fetchone()
     return Taken(used, total - used)
+
+
+def month_money(work: Work, scope: Scope, month: Month, now: datetime) -> Taken | None:
+    """The same in money x SCALE; None where no money limit is set."""
+    if scope.max_money is None:
+        return None
+    (standing,) = standings(
+        work, work.tenant_id, [scope], Window(now, now + timedelta(seconds=1)), [month], ZoneInfo("UTC"), now
+    )
+    return standing.money.get(month, Taken())
 
 
 def commit_values(

@@ -2,7 +2,8 @@
 
 A commitment is one booking x scope x local day x price. Its `rate` is units x share840 (so a 3/7 slice counts 360 of
 840); its quantity is rate x seconds, as in kernel.money. What has elapsed of it is *used*, the rest is *held*: nothing
-is rewritten because time passes. Local days are those of the tenant's billing zone, cut here and nowhere in SQL.
+is rewritten because time passes. Local days are those of the tenant's billing zone, cut here and nowhere in SQL. Money is
+quantity x price, exact, at the prices that the bookings have; it is divided by SCALE only to be shown.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from app.kernel.errors import Reason
-from app.kernel.money import SCALE, WHOLE
+from app.kernel.money import SCALE, WHOLE, line_amount
 from app.kernel.window import Window, split_days
 
 
@@ -42,8 +43,8 @@ _MONTHS = ("January", "February", "March", "April", "May", "June", "July", "Augu
 class Scope:
     """Whose limit it is and over which kind (None: all kinds together).
 
-    `max_rate`: units at once x 840; `max_quantity`: a month's unit-hours x SCALE; None where there is no limit.
-    `name` is how it is called in sentences ("Institute of Physics").
+    `max_rate`: units at once x 840; `max_quantity`: a month's unit-hours x SCALE; `max_money`: a month's money in the
+    tenant's `currency`; None where there is no limit. `name` is how it is called in sentences ("Institute of Physics").
     """
 
     id: int
@@ -54,6 +55,8 @@ class Scope:
     name: str = ""
     project_id: UUID | None = None
     account_id: UUID | None = None
+    max_money: Decimal | None = None
+    currency: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,43 +73,49 @@ class Piece:
         """Unit-seconds x 840 x share."""
         return self.rate * self.window.seconds
 
+    @property
+    def money(self) -> Decimal:
+        """Quantity x price: money x SCALE."""
+        return self.quantity * self.price
+
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What of a month is used (elapsed) and held (still to come), as quantities."""
+    """What of a month is used (elapsed) and held (still to come), as quantities or as quantity x price."""
 
-    used: int = 0
-    held: int = 0
+    used: int | Decimal = 0
+    held: int | Decimal = 0
 
     @property
-    def total(self) -> int:
+    def total(self) -> int | Decimal:
         """Used and held: what counts against the limit."""
         return self.used + self.held
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One scope as it stands: months of the window asked for, and the largest overlapping rate within it."""
+    """One scope as it stands: months of the window asked for, and the largest overlapping rate within it; money of months."""
 
     scope: Scope
     months: Mapping[Month, Taken] = field(default_factory=dict)
     peak: int = 0
+    money: Mapping[Month, Taken] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaEffect:
-    """What a booking does to one limit: raw numbers, rates for "units" and quantities for "hours".
+    """What a booking does to one limit: raw numbers, rates for "units", quantities for "hours", money x SCALE for "money".
 
     `before` and `after` are used + held without and with the booking. `month` is None for units.
     """
 
     scope: Scope
-    measure: Literal["units", "hours"]
-    before: int
-    after: int
-    limit: int
+    measure: Literal["units", "hours", "money"]
+    before: int | Decimal
+    after: int | Decimal
+    limit: int | Decimal
     month: Month | None = None
-    used: int = 0
+    used: int | Decimal = 0
 
     @property
     def what(self) -> str:
@@ -114,17 +123,23 @@ class QuotaEffect:
         of = "" if self.scope.kind is None else f" of {self.scope.kind}"
         if self.month is None:
             return f"units{of} at the same time"
-        return f"GPU-hours{of} in {_MONTHS[self.month.month - 1]} {self.month.year}"
+        hours = self.scope.currency if self.measure == "money" else "GPU-hours"
+        return f"{hours}{of} in {_MONTHS[self.month.month - 1]} {self.month.year}"
+
+    def plain(self, amount: int | Decimal) -> str:
+        """One of the raw numbers as people read it: units, unit-hours, or money in the tenant's currency."""
+        if self.measure == "money":
+            return money_text(amount, self.scope.currency or "")
+        return plain(Fraction(amount) / (WHOLE if self.month is None else SCALE))
 
     def as_json(self) -> dict[str, str]:
-        """The shape of a quote's `quota` rows: exact quantities as text, in units or unit-hours."""
-        scale = WHOLE if self.month is None else SCALE
+        """The shape of a quote's `quota` rows: exact quantities as text, in units, unit-hours or money."""
         return {
             "scope": f"{self.scope.subject} {self.scope.name}".strip(),
             "what": self.what,
-            "before": plain(Fraction(self.before, scale)),
-            "after": plain(Fraction(self.after, scale)),
-            "limit": plain(Fraction(self.limit, scale)),
+            "before": self.plain(self.before),
+            "after": self.plain(self.after),
+            "limit": self.plain(self.limit),
         }
 
 
@@ -161,9 +176,11 @@ def check(standings: Sequence[Standing], asked: Sequence[Piece]) -> tuple[tuple[
     effects: list[QuotaEffect] = []
     rate = max((p.rate for p in asked), default=0)
     by_month: dict[Month, int] = {}
+    money: dict[Month, Decimal] = {}
     for piece in asked:
         month = piece.day.replace(day=1)
         by_month[month] = by_month.get(month, 0) + piece.quantity
+        money[month] = money.get(month, Decimal(0)) + piece.money
     for standing in standings:
         scope = standing.scope
         if scope.max_rate is not None and rate:
@@ -180,6 +197,14 @@ def check(standings: Sequence[Standing], asked: Sequence[Piece]) -> tuple[tuple[
                 effects.append(effect)
                 if effect.after > effect.limit:
                     reasons.append(_too_many_hours(effect))
+        if scope.max_money is not None:
+            for month, amount in sorted(money.items()):
+                spent = standing.money.get(month, Taken())
+                limit = scope.max_money * SCALE
+                effect = QuotaEffect(scope, "money", spent.total, spent.total + amount, limit, month, spent.used)
+                effects.append(effect)
+                if effect.after > effect.limit and amount:
+                    reasons.append(_too_much_money(effect))
     return tuple(reasons), tuple(effects)
 
 
@@ -189,6 +214,11 @@ def plain(value: Fraction, digits: int = 2) -> str:
     whole = (2 * scaled.numerator + scaled.denominator) // (2 * scaled.denominator)
     text = f"{whole // 10**digits}.{whole % 10**digits:0{digits}d}".rstrip("0").rstrip(".")
     return f"-{text}" if value < 0 and whole else text
+
+
+def money_text(amount: int | Decimal, currency: str) -> str:
+    """Money x SCALE as people read it, rounded once to the currency's minor unit."""
+    return str(line_amount(Fraction(amount) / SCALE, currency))
 
 
 _WHOSE = {"tenant": "tenant", "project": "project", "user": "person"}
@@ -212,6 +242,22 @@ def _too_many_units(effect: QuotaEffect) -> Reason:
         asked=f"{asked} units",
         fix=f"At most {fits} more fit in that time." if fits else "Choose another time, or ask for a higher limit.",
         field="units",
+    )
+
+
+def _too_much_money(effect: QuotaEffect) -> Reason:
+    currency = effect.scope.currency
+    left, over = effect.plain(effect.limit - effect.before), effect.before > effect.limit
+    available = f"{left} available, over-committed" if over else f"{left} available"
+    return Reason(
+        "quota_money",
+        f"Too much {effect.what}: of {effect.plain(effect.limit)} {currency} of the {_whose(effect.scope)}, "
+        f"{effect.plain(effect.used)} are used and {effect.plain(effect.before - effect.used)} are held by bookings, so "
+        f"{available}.",
+        limit=f"{left} {currency} available",
+        asked=f"{effect.plain(effect.after - effect.before)} {currency}",
+        fix="Book less, shorter or a cheaper kind, cancel what is not needed, or ask for a higher limit.",
+        field="duration",
     )
 
 

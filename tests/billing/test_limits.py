@@ -32,7 +32,8 @@ def test_a_limit_set_later_counts_what_is_used_and_booked(firm):
         assert answer.status_code == 200, answer.text
         assert answer.json() == {
             "subject": "project", "name": "Plasma", "kind": None, "units": 96, "hours": 6000, "month": "2026-03",
-            "used_hours": "40.00", "held_hours": "40.00",
+            "used_hours": "40.00", "held_hours": "40.00", "money": None, "currency": None, "used_money": None,
+            "held_money": None,
         }  # fmt: skip
     assert [one["name"] for one in api.get("/api/v1/limits").json()["items"]] == ["Plasma"]
 
@@ -58,6 +59,17 @@ def test_who_may_and_who_may_not(firm):
         (firm.bio, "project"),  # one's own tenant, whatever is asked for
         (firm.money.tenant, "tenant"),
     ]
+
+
+def test_a_limit_of_money_counts_what_is_booked_at_its_prices(firm):
+    firm.money.add_booking(hours(30), hours(35), units=8, node=1, state="BOOKED")
+    api = firm.api("physics-admin")
+    said = api.put("/api/v1/limits", json={"project": "plasma", "money": "250.50"})
+    assert said.status_code == 200, said.text
+    price = firm.money.rows("SELECT DISTINCT per_hour FROM booking_prices")[0][0]
+    money = f"{40 * price:.2f}"
+    assert said.json() | {"money": "250.50", "currency": "CHF", "used_money": money, "held_money": money} == said.json()
+    assert api.put("/api/v1/limits", json={"project": "plasma", "money": "-1"}).status_code == 422
 
 
 @pytest.mark.parametrize("wrong", [{"project": "nothing"}, {"person": "nobody@example.test"}])

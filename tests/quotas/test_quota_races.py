@@ -49,6 +49,27 @@ def limit(world: World, units: int | None = None, limit_hours: int | None = None
         return actions.set_limit(work, words.pop("actor", OPERATOR), units=units, hours=limit_hours, **words)
 
 
+def test_of_many_at_once_only_as_many_book_as_the_money_is_for(world):
+    limit(world, money=Decimal(100), account_id=world.account, project_id=world.project)  # 2.00 an hour: 50 unit-hours
+    gate, results = threading.Barrier(6), []
+
+    def one(n: int) -> None:
+        gate.wait()
+        results.append(ask(world, 8, hours(100 * n), hours(100 * n + 2), booking=bookings[n]))
+
+    bookings = [world.add_booking(hours(1), hours(2), held=False) for _ in range(6)]
+    threads = [threading.Thread(target=one, args=(n,)) for n in range(6)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert sorted(len(r) for r in results) == [0, 0, 0, 1, 1, 1]
+    refused = next(r[0] for r in results if r)
+    assert (refused.code, refused.limit, refused.asked) == ("quota_money", "4.00 CHF available", "32.00 CHF")
+    with world.work() as work:
+        (scope,) = queries.all_scopes(work)
+        spent = [queries.month_money(work, scope, month, NOW) for month in (MARCH, date(2026, 4, 1))]
+    assert sum(s.total for s in spent) == 96 * SCALE
+
+
 @pytest.fixture
 def booked(world: World) -> World:
     """400 unit-hours used and 500 held in March, of 1,000: a booking that began 50 h ago, and one to come."""
@@ -213,7 +234,7 @@ SPANS = st.lists(st.tuples(st.integers(0, 100), st.integers(1, 60), st.integers(
 @given(SPANS, st.integers(0, 100), st.integers(1, 60), st.integers(0, 200))
 def test_sql_finds_the_same_peak_and_totals_as_the_rules(world, spans, start, length, passed):
     world.owner.execute("DELETE FROM commitments")
-    scope = limit(world, units=1000, limit_hours=10**6)
+    scope = limit(world, units=1000, limit_hours=10**6, money=Decimal(10**9))
     now = hours(passed / 2)
     rows = []
     for first, count, units in spans:
@@ -233,6 +254,7 @@ def test_sql_finds_the_same_peak_and_totals_as_the_rules(world, spans, start, le
     total = sum(int((end - begin).total_seconds()) * rate for begin, end, rate in rows)
     assert found.months[MARCH].used == int(elapsed.total_seconds())
     assert found.months[MARCH].total == total
+    assert (found.money[MARCH].used, found.money[MARCH].total) == (2 * found.months[MARCH].used, 2 * total)
 
 
 def test_the_month_of_a_piece_is_its_local_one(world):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from zoneinfo import ZoneInfo
@@ -77,6 +78,57 @@ def test_slices_count_their_share():
     reasons, _ = check([Standing(scope(max_units=1, max_hours=1))], asked(8, 1, share=120))
     assert [r.code for r in reasons] == ["quota_units", "quota_hours"]
     assert reasons[0].asked == "1.14 units"
+
+
+def test_money_is_a_limit_with_its_effect_in_the_currency():
+    budget = Scope(1, "user", None, None, None, "Robin K.", max_money=Decimal("1000"), currency="CHF")
+    before = Standing(budget, money={DECEMBER: Taken(Decimal(400) * SCALE, Decimal("583.20") * SCALE)})
+    reasons, effects = check([before], asked(2, 4))  # 8 unit-hours at 2.00
+    assert reasons == ()
+    assert effects[0].as_json() == {
+        "scope": "user Robin K.",
+        "what": "CHF in December 2026",
+        "before": "983.20",
+        "after": "999.20",
+        "limit": "1000.00",
+    }
+    (reason,), _ = check([before], asked(3, 4))
+    assert (reason.code, reason.limit, reason.asked) == ("quota_money", "16.80 CHF available", "24.00 CHF")
+    assert "400.00 are used and 583.20 are held by bookings, so 16.80 available" in reason.message
+    lowered = Standing(replace(budget, max_money=Decimal(500)), money=before.money)
+    assert check([lowered], asked(1, 1))[0][0].limit == "-483.20 CHF available"
+    free = pieces([Segment(Window(START, START + timedelta(hours=4)), 1, Decimal(0))], ZURICH, 2)
+    assert check([lowered], free)[0] == ()
+
+
+DAYS_AROUND = st.sampled_from([datetime(2026, 3, 28, 20, tzinfo=UTC), datetime(2026, 10, 24, 20, tzinfo=UTC),
+                               datetime(2026, 10, 31, 20, tzinfo=UTC), datetime(2027, 3, 27, 20, tzinfo=UTC)])  # fmt: skip
+
+
+@settings(deadline=None, max_examples=40)
+@given(DAYS_AROUND, st.integers(0, 60 * 30), st.integers(1, 60 * 60), st.integers(0, 60 * 60), st.integers(1, 9))
+def test_pieces_add_up_to_every_local_minute_by_itself(day, first, minutes, changes_at, units):
+    """Brute force: each minute asked by itself which local month it lies in and what it costs, over days of 23 and 25 h."""
+    start = day + timedelta(minutes=first)
+    window = Window(start, start + timedelta(minutes=minutes))
+    changed = start + timedelta(minutes=changes_at)
+    segments = [Segment(w, n, Decimal(n + 1)) for n, w in enumerate(window.cut([changed]))]
+    rate, hours, money = units * WHOLE, {}, {}
+    for minute in range(minutes):
+        at = start + timedelta(minutes=minute)
+        local = at.astimezone(ZURICH)
+        month = date(local.year, local.month, 1)
+        price = next(s.per_hour for s in segments if s.window.contains(at))
+        hours[month] = hours.get(month, 0) + 60 * rate
+        money[month] = money.get(month, Decimal(0)) + 60 * rate * price
+    scope = Scope(1, "tenant", None, None, 10**12, max_money=Decimal(10**9), currency="CHF")
+    found = pieces(segments, ZURICH, units)
+    _, effects = check([Standing(scope)], found)
+    assert {e.month: e.after for e in effects if e.measure == "hours"} == hours
+    assert {e.month: e.after for e in effects if e.measure == "money"} == money
+    for piece in found:  # and no piece crosses a local midnight
+        last = piece.window.end - timedelta(seconds=1)
+        assert piece.window.start.astimezone(ZURICH).date() == piece.day == last.astimezone(ZURICH).date()
 
 
 def test_every_limit_that_is_passed_is_a_reason_and_no_limit_is_none():
