@@ -152,11 +152,11 @@ def insert_intervals(work: Work, intervals: Sequence[Interval], evidence: dict[s
 def interval_there(work: Work, interval: Interval) -> bool:
     """Whether exactly this interval is in the ledger."""
     found = work.pg.execute(
-        """SELECT FROM intervals WHERE NOT void AND booking_id = %s AND units = %s::int4multirange
+        """SELECT true FROM intervals WHERE NOT void AND booking_id = %s AND units = %s::int4multirange
               AND during = tstzrange(%s, %s) AND quantity = %s""",
         [interval.booking_id, interval.units, interval.window.start, interval.window.end, interval.quantity],
     )
-    return found.rowcount == 1
+    return found.fetchone() is not None
 
 
 def insert_conflict(work: Work, interval: Interval, evidence: dict[str, Any], now: datetime) -> None:
