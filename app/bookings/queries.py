@@ -525,9 +525,7 @@ def lock_served(work: Work, allocation_id: UUID, ours: tuple[str, Any], pool: st
     return Served(booking, holds, allocation, view, bool(kept), work.product_now_of(clock), pools, left, words)
 
 
-def lock_metered(
-    work: Work, booking_id: UUID
-) -> tuple[Booking, tuple[Held, ...], tuple[PriceSegment, ...]] | None:
+def lock_metered(work: Work, booking_id: UUID) -> tuple[Booking, tuple[Held, ...], tuple[PriceSegment, ...]] | None:
     """Lock a booking and read it with all that it ever held and its price schedule, in one round trip."""
     of = [booking_id]
     _, bookings, held, segments = work.together(
@@ -656,43 +654,47 @@ def apply_changes(
     work: Work, booking_id: UUID, state: State, changes: Iterable[Change], actor: Actor, now: datetime
 ) -> State:
     """Write what lifecycle.py decided, in order; returns the state after it."""
-    for change in changes:
-        match change:
-            case Move(event, at, why):
-                state = advance(work, booking_id, state, event, at, actor, now, why)
-            case Raise(condition, since, why):
-                work.pg.execute(
-                    """INSERT INTO conditions (tenant_id, id, booking_id, type, since, until, why)
-                       VALUES (%s, %s, %s, %s, %s, NULL, %s)
-                       ON CONFLICT (booking_id, type) WHERE until IS NULL DO UPDATE SET why = excluded.why""",
-                    [work.tenant_id, new_id(), booking_id, condition, since, why],
-                )
-            case Clear(condition, at):
-                work.pg.execute(
-                    """UPDATE conditions SET until = greatest(since, %s)
-                        WHERE booking_id = %s AND type = %s AND until IS NULL""",
-                    [at, booking_id, condition],
-                )
-            case Lose(outage):
-                work.pg.execute(
-                    """INSERT INTO outages (tenant_id, id, booking_id, units, since, until, why)
-                       VALUES (%s, %s, %s, %s::int4multirange, %s, %s, %s)""",
-                    [
-                        work.tenant_id,
-                        new_id(),
-                        booking_id,
-                        multirange([(64 * outage.unit, 64 * outage.unit + 64)]),
-                        outage.since,
-                        outage.until,
-                        outage.why,
-                    ],
-                )
-            case Regain(unit, since, at):
-                work.pg.execute(
-                    """UPDATE outages SET until = %s WHERE booking_id = %s AND since = %s AND until IS NULL
-                          AND lower(units) = %s""",
-                    [at, booking_id, since, 64 * unit],
-                )
+    changes = tuple(changes)
+    if not changes:
+        return state
+    with work.pg.pipeline():  # writes, none of which waits for an answer
+        for change in changes:
+            match change:
+                case Move(event, at, why):
+                    state = advance(work, booking_id, state, event, at, actor, now, why)
+                case Raise(condition, since, why):
+                    work.pg.execute(
+                        """INSERT INTO conditions (tenant_id, id, booking_id, type, since, until, why)
+                           VALUES (%s, %s, %s, %s, %s, NULL, %s)
+                           ON CONFLICT (booking_id, type) WHERE until IS NULL DO UPDATE SET why = excluded.why""",
+                        [work.tenant_id, new_id(), booking_id, condition, since, why],
+                    )
+                case Clear(condition, at):
+                    work.pg.execute(
+                        """UPDATE conditions SET until = greatest(since, %s)
+                            WHERE booking_id = %s AND type = %s AND until IS NULL""",
+                        [at, booking_id, condition],
+                    )
+                case Lose(outage):
+                    work.pg.execute(
+                        """INSERT INTO outages (tenant_id, id, booking_id, units, since, until, why)
+                           VALUES (%s, %s, %s, %s::int4multirange, %s, %s, %s)""",
+                        [
+                            work.tenant_id,
+                            new_id(),
+                            booking_id,
+                            multirange([(64 * outage.unit, 64 * outage.unit + 64)]),
+                            outage.since,
+                            outage.until,
+                            outage.why,
+                        ],
+                    )
+                case Regain(unit, since, at):
+                    work.pg.execute(
+                        """UPDATE outages SET until = %s WHERE booking_id = %s AND since = %s AND until IS NULL
+                              AND lower(units) = %s""",
+                        [at, booking_id, since, 64 * unit],
+                    )
     return state
 
 

@@ -121,13 +121,12 @@ def _prepare(plumbing: Plumbing, cluster: Cluster, lease: Lease, pace: Pace | No
         kept = _kept_until(work, booking, pool, now)
         view = replace(found.view, kept_until=kept)
         warn_of_end(work, booking, view, pool.policy, found.allocation.seen_at, now)
-        with work.pg.pipeline():  # writes alone, none of which waits for an answer
-            view = write_changes(work, booking, view, tick(view, now, rhythm), SYSTEM, now)
-            step = _with_edges(next_step(view, now, rhythm), view, pool, now)
-            rest = _seen_lately(found, view, rhythm, now)
-            if step.call is None or view.state in FINAL or rest is not None:
-                due.give_back(work, lease, step.next_at if rest is None else min(rest, step.next_at or rest))
-                return None
+        view = write_changes(work, booking, view, tick(view, now, rhythm), SYSTEM, now)
+        step = _with_edges(next_step(view, now, rhythm), view, pool, now)
+        rest = _seen_lately(found, view, rhythm, now)
+        if step.call is None or view.state in FINAL or rest is not None:
+            due.give_back(work, lease, step.next_at if rest is None else min(rest, step.next_at or rest))
+            return None
         call = step.call if cluster.writes else "observe"
         runs_on = kept is not None and view.state is State.ACTIVE and now >= booking.ends_at - _BEFORE_GRACE
         if runs_on and cluster.writes:
@@ -230,24 +229,23 @@ def _apply(work: Work, cluster: Cluster, job: _Job, answer: Observation | Backen
     waits = False
     if isinstance(answer, Observation):
         answer, waits = _after_others(work, found, view, answer, rhythm)
-    with work.pg.pipeline():  # writes alone, none of which waits for an answer
-        if isinstance(answer, BackendError):
-            queries.store_failure(work, allocation.id, str(answer))
-            view = replace(view, failures=view.failures + 1)
-            refused = job.call == "ensure" and answer.kind not in _INDEFINITE
-            changes = apply_failure(view, answer.sentence, refused, now, rhythm)
-        else:
-            ensured = job.wanted if job.call == "ensure" else allocation.ensured
-            seen = _seen(answer, job.first_gpus)
-            queries.store_seen(work, allocation.id, ensured, answer, now)
-            view = replace(view, failures=0, ensured=ensured, seen=seen)
-            changes = tick(view, now, rhythm) if waits else apply_observation(view, seen, now, rhythm)
-        view = write_changes(work, found.booking, view, changes, SYSTEM, now)
-        next_at = now + rhythm.soon if waits else _with_edges(next_step(view, now, rhythm), view, pool, now).next_at
-        if found.left and not isinstance(answer, BackendError):
-            _free_left(work, found, answer, now)
-            next_at = min(next_at or now + rhythm.soon, now + rhythm.soon) if view.state not in FINAL else next_at
-        due.give_back(work, job.lease, next_at)
+    if isinstance(answer, BackendError):
+        queries.store_failure(work, allocation.id, str(answer))
+        view = replace(view, failures=view.failures + 1)
+        refused = job.call == "ensure" and answer.kind not in _INDEFINITE
+        changes = apply_failure(view, answer.sentence, refused, now, rhythm)
+    else:
+        ensured = job.wanted if job.call == "ensure" else allocation.ensured
+        seen = _seen(answer, job.first_gpus)
+        queries.store_seen(work, allocation.id, ensured, answer, now)
+        view = replace(view, failures=0, ensured=ensured, seen=seen)
+        changes = tick(view, now, rhythm) if waits else apply_observation(view, seen, now, rhythm)
+    view = write_changes(work, found.booking, view, changes, SYSTEM, now)
+    next_at = now + rhythm.soon if waits else _with_edges(next_step(view, now, rhythm), view, pool, now).next_at
+    if found.left and not isinstance(answer, BackendError):
+        _free_left(work, found, answer, now)
+        next_at = min(next_at or now + rhythm.soon, now + rhythm.soon) if view.state not in FINAL else next_at
+    due.give_back(work, job.lease, next_at)
     return cluster.writes and replacing.needs_others(view, found.held, pool, now)
 
 
@@ -341,9 +339,7 @@ def _open_breaker(plumbing: Plumbing, cluster: Cluster) -> None:
         due.put_off(work, cluster.id, failures, now + pause, "The cluster does not answer.")
 
 
-def strays_to_release(
-    plumbing: Plumbing, cluster_id: int, names: Iterable[str], superseded: Iterable[str] = ()
-) -> int:
+def strays_to_release(plumbing: Plumbing, cluster_id: int, names: Iterable[str], superseded: Iterable[str] = ()) -> int:
     """Take down objects of this installation whose bookings are known and final, and those whose place another
     generation of them has taken. Returns how many were asked for."""
     with plumbing.database.work() as work:
