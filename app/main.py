@@ -28,6 +28,7 @@ _ROOMS = ("accounts", "inventory", "quotas", "pricing", "bookings", "usage", "bi
 ROUTERS = (
     *(f"app.{room}.{face}" for room in _ROOMS for face in ("api", "pages")),
     "app.dashboards.booking_pages",
+    "app.bookings.api_policies",
 )
 
 

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
+from app.bookings.preview import Live
 from app.bookings.rules_load import Load
 from app.inventory.facts import Pool
 from app.kernel.ids import new_id
@@ -89,31 +90,6 @@ def load_of(
 # --- the words themselves ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Override:
-    """What is said for a tenant (`project` None) or a project about a pool."""
-
-    pool_id: int
-    cluster: str
-    pool: str
-    project_id: UUID | None
-    project: str | None
-    project_name: str | None
-    words: dict[str, Any]
-
-
-_ALL = """SELECT o.pool_id, c.name, l.name, o.project_id, p.slug, p.name, o.words
-            FROM policy_overrides o JOIN pools l ON l.id = o.pool_id JOIN clusters c ON c.id = l.cluster_id
-            LEFT JOIN projects p ON p.tenant_id = o.tenant_id AND p.id = o.project_id
-           WHERE o.tenant_id = berth_tenant()"""
-
-
-def overrides(work: Work) -> tuple[Override, ...]:
-    """Everything said for the tenant and its projects, by pool."""
-    rows = work.pg.execute(f"{_ALL} ORDER BY o.pool_id, o.project_id NULLS FIRST")
-    return tuple(Override(*row) for row in rows)
-
-
 def find_override(work: Work, pool_id: int, project_id: UUID | None) -> dict[str, Any] | None:
     """The words said for exactly this tenant or project about a pool."""
     row = work.pg.execute(
@@ -138,3 +114,56 @@ def store_override(work: Work, pool_id: int, project_id: UUID | None, words: dic
            ON CONFLICT ON CONSTRAINT one_override DO UPDATE SET words = excluded.words""",
         [work.tenant_id, new_id(), project_id, pool_id, Jsonb(words)],
     )
+
+
+# --- what a change would touch ----------------------------------------------------------------------------------------
+
+MOST_LOOKED_AT = 3000
+"""Bookings that a preview judges one by one."""
+
+_LIVE = """
+SELECT b.id, b.number, b.tenant_id, t.slug, t.name, b.project_id, p.slug, p.name, b.account_id, b.booked_by, b.name, b.state,
+       b.units * b.share840, b.starts_at, b.ends_at, b.booked_at, b.quoted, b.currency
+  FROM bookings b JOIN projects p ON p.tenant_id = b.tenant_id AND p.id = b.project_id
+  JOIN tenants t ON t.tenant_id = b.tenant_id
+ WHERE b.pool_id = %(pool)s AND b.ends_at > %(now)s AND b.state IN ('REQUESTED', 'BOOKED', 'STARTING', 'ACTIVE')
+   AND (%(tenant)s::uuid IS NULL OR b.tenant_id = %(tenant)s) AND (%(project)s::uuid IS NULL OR b.project_id = %(project)s)
+ ORDER BY b.number LIMIT %(most)s"""
+
+
+def live_in_pool(
+    work: Work, pool_id: int, now: datetime, tenant_id: UUID | None, project_id: UUID | None
+) -> tuple[tuple[Live, ...], bool]:
+    """Bookings in a pool that have not ended, oldest first, and whether there are more. Inside `read_all`: everyone's."""
+    values = {"pool": pool_id, "now": now, "tenant": tenant_id, "project": project_id, "most": MOST_LOOKED_AT + 1}
+    rows = [Live(*row) for row in work.pg.execute(_LIVE, values)]
+    return tuple(rows[:MOST_LOOKED_AT]), len(rows) > MOST_LOOKED_AT
+
+
+def words_in_pool(work: Work, pool_id: int) -> dict[tuple[UUID, UUID | None], dict[str, Any]]:
+    """What is said for every tenant and project about a pool. Inside `read_all`: everyone's."""
+    rows = work.pg.execute("SELECT tenant_id, project_id, words FROM policy_overrides WHERE pool_id = %s", [pool_id])
+    return {(tenant, project): words for tenant, project, words in rows}
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What is said about a pool, for whom: names for pages."""
+
+    pool_id: int
+    tenant: str
+    tenant_name: str
+    project: str | None
+    project_name: str | None
+    words: dict[str, Any]
+
+
+def said_everywhere(work: Work) -> tuple[Said, ...]:
+    """Everything said for anybody, by pool, tenant and project. Inside `read_all`."""
+    rows = work.pg.execute(
+        """SELECT o.pool_id, t.slug, t.name, p.slug, p.name, o.words
+             FROM policy_overrides o JOIN tenants t ON t.tenant_id = o.tenant_id
+             LEFT JOIN projects p ON p.tenant_id = o.tenant_id AND p.id = o.project_id
+            ORDER BY o.pool_id, t.name, p.name NULLS FIRST"""
+    )
+    return tuple(Said(*row) for row in rows)

@@ -11,7 +11,6 @@ from app.inventory import actions, queries, reconcile, reconcile_connect
 from app.inventory.facts import KindOffered
 from app.inventory.schemas import (
     ClusterIn,
-    PolicyIn,
     WritesIn,
     cluster_json,
     cursor_after,
@@ -141,13 +140,6 @@ def look(name: str, work: InTransaction, actor: Operator, parts: Parts) -> dict[
 def switch_writes(name: str, body: WritesIn, work: InTransaction, actor: Operator) -> dict[str, Any]:
     """Stop, or start again, all writes of Berth to a cluster. Looking goes on either way."""
     return cluster_json(actions.set_writes(work, actor, name, body.on), [], operator=True)
-
-
-@router.put("/clusters/{name}/pools/{pool}/policy")
-def put_policy(name: str, pool: str, body: PolicyIn, work: InTransaction, actor: Operator) -> dict[str, Any]:
-    """Set a pool's policy; rules that are left out are the default again."""
-    policy = actions.set_policy(work, actor, name, pool, body.policy, body.gap_seconds)
-    return {"cluster": name, "pool": pool, "policy": policy.words(), "gap_seconds": int(policy.gap.total_seconds())}
 
 
 def _clusters(work: Work, *, operator: bool) -> list[dict[str, Any]]:

@@ -35,7 +35,7 @@ class WritesIn(BaseModel):
 
 
 class PolicyIn(BaseModel):
-    """A pool's policy: whole seconds by name; what is left out is the default."""
+    """A pool's policy: rules by name, lengths in whole seconds, money as text; what is left out is the default."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -111,7 +111,12 @@ ROUTES: dict[tuple[str, str], Rule] = {
     ("POST", "/api/v1/clusters/{name}/nodes/define"): Rule(OPERATOR, "manage"),
     ("POST", "/api/v1/clusters/{name}/look"): Rule(OPERATOR, "manage"),
     ("PUT", "/api/v1/clusters/{name}/writes"): Rule(OPERATOR, "manage"),
-    ("PUT", "/api/v1/clusters/{name}/pools/{pool}/policy"): Rule(OPERATOR, "manage"),
+    ("GET", "/api/v1/policies"): Rule(TENANT, stranger=404, query={"project": "plasma"}),
+    ("GET", "/api/v1/clusters/{name}/pools/{pool}/policy"): Rule(RUNS),
+    ("PUT", "/api/v1/clusters/{name}/pools/{pool}/policy"): Rule(OPERATOR, "manage", json={"policy": {}}),
+    ("PUT", "/api/v1/clusters/{name}/pools/{pool}/policy/overrides"): Rule(
+        OPERATOR, "manage", json={"policy": {}}, query={"tenant": "physics"}
+    ),
     ("GET", "/operator/clusters/connect"): Rule(OPERATOR),
     ("POST", "/operator/clusters/connect"): Rule(OPERATOR, form={"name": "x", "backend": "nothing"}),
     ("POST", "/operator/clusters/{name}/define"): Rule(OPERATOR),
