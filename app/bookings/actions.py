@@ -11,10 +11,11 @@ from uuid import UUID
 
 from psycopg.errors import ExclusionViolation
 
-from app.bookings import alternatives, approvals, offers, policies, queries, rules, waits, wanted
+from app.bookings import alternatives, approvals, ground, offers, policies, queries, rules, waits, wanted
 from app.bookings.capacity import Busy
 from app.bookings.edits import RECONCILE, Key, done_before
 from app.bookings.facts import Booking
+from app.bookings.ground import MovedMeanwhile
 from app.bookings.lifecycle import Event
 from app.bookings.offers import Desk, Offer, Quote
 from app.bookings.placement import NoPlace, place
@@ -44,9 +45,11 @@ def quote(work: Work, actor: Actor, ask: Ask) -> Quote:
     Raises Refused with every reason and up to three alternatives.
     """
     desk = offers.open_desk(work, actor, ask.project, ask.exactly, for_another=ask.owner is not None)
+    desk.gives_way = True
     try:
         return _quote(desk, ask)
     except Refused as refused:
+        desk.gives_way = False  # what is offered instead is offered as things are
         raise alternatives.explain(desk, ask, refused) from None
 
 
@@ -75,9 +78,19 @@ def book(work: Work, queue: Queue, actor: Actor, ask: Ask, key: Key | None = Non
         except _Lost as lost:  # a pool that looked good without locks was not so under them: look at the others
             skip[lost.pool_id] = lost.reasons
             work.restart()
+        except _Unserved as told:  # no lock was taken, so what was read still serves
+            work.restart()
+            told.desk.gives_way = False  # what is offered instead is offered as things are
+            explained = _explain(told.desk, ask, told.refused)
+            work.keep()
+            raise explained from None
         except Refused as refused:
             work.restart()
-            explained = _explain(work, actor, ask, refused)
+            try:
+                desk = offers.open_desk(work, actor, ask.project, for_another=ask.owner is not None)
+            except Refused:
+                raise refused from None  # the project itself is unknown: nothing to offer, nobody to count it for
+            explained = _explain(desk, ask, refused)
             work.keep()
             raise explained from None
 
@@ -94,6 +107,16 @@ def book_among(work: Work, queue: Queue, actor: Actor, ask: Ask) -> Booking:
                 return _book_once(work, queue, actor, ask, None, skip)
         except _Lost as lost:
             skip[lost.pool_id] = lost.reasons
+        except _Unserved as told:
+            raise told.refused from None
+
+
+class _Unserved(Exception):
+    """No pool can serve the request, and no lock was taken to find that out; `desk` is what was read."""
+
+    def __init__(self, desk: Desk, refused: Refused) -> None:
+        self.desk = desk
+        self.refused = refused
 
 
 class _Lost(Exception):
@@ -112,6 +135,7 @@ def _book_once(
     if done is not None:
         return done
     desk = offers.open_desk(work, actor, ask.project, ask.exactly, for_another=ask.owner is not None)
+    desk.gives_way = True
     pools = offers.pools_asked(desk, ask)
     without: list[tuple[Pool, tuple[Reason, ...]]] = []
     for found in offers.find_offers(desk, ask, tuple(p for p in pools if p.id not in skip)):
@@ -122,7 +146,7 @@ def _book_once(
     for pool, reasons in without:  # what the limits say is asked only now that no pool can serve it
         failed += [r for r in reasons + _limits_anyway(desk, ask, pool) if r not in failed]
     failed += [r for reasons in skip.values() for r in reasons if r not in failed]
-    raise Refused(Refusal(tuple(failed)))
+    raise _Unserved(desk, Refused(Refusal(tuple(failed))))
 
 
 def _confirm(desk: Desk, queue: Queue, ask: Ask, offer: Offer, booking_id: UUID) -> Booking:
@@ -133,7 +157,7 @@ def _confirm(desk: Desk, queue: Queue, ask: Ask, offer: Offer, booking_id: UUID)
     now = locked.now
     offer = _again(locked, ask, offer, pool, taken)
     if ask.digest is not None:
-        current = offers.digest_of(ask, offer, offers.TERMS)
+        current = offers.digest_of(ask, offer, offers.terms_of(pool.policy))
         if current != ask.digest:
             raise Conflict(
                 "quote_changed", "The quote has changed since it was shown. Look at the new one and confirm it."
@@ -174,6 +198,10 @@ def _confirm(desk: Desk, queue: Queue, ask: Ask, offer: Offer, booking_id: UUID)
         class_id=ask.class_id,
         owner=None if ask.owner is None else (ask.owner.account_id, ask.owner.name),
     )
+    try:
+        ground.make_way(work, offer.moves, now)
+    except MovedMeanwhile:
+        raise _Lost(pool.id, (_taken_meanwhile(kind, pool.cluster),)) from None
     more = [(inventory.RAISE_VERSION, [[pool.id]])]
     if scopes and asked:
         more.append((quotas.COMMIT, quotas.commit_values(desk.project.tenant_id, scopes, asked, booking_id)))
@@ -226,11 +254,14 @@ def _again(desk: Desk, ask: Ask, offer: Offer, pool: Pool, taken: Busy) -> Offer
     capacity = inventory.capacity_of(work, [pool])[pool.id]
     blocked = Window(window.start, window.end + pool.policy.gap)
     gap = int(pool.policy.gap.total_seconds())
-    placement = offer.placement
+    placement, moves = offer.placement, ()
     if blocked.end > offer.window.end + pool.policy.gap + _WAITED:  # the clock was moved meanwhile
         taken = queries.taken(work, offers.positions_of(offer), blocked)
     if taken.touches(blocked) or pool.capacity_version != offer.pool.capacity_version:
         found = place(offers.with_holds(work, capacity, blocked), ask.shape, window, gap)
+        if isinstance(found, NoPlace) and ask.start is not None:
+            anyhow = offers.with_others_moved(desk, pool, capacity, ask.shape, window, found)
+            found, moves = (anyhow, ()) if isinstance(anyhow, NoPlace) else (anyhow.placement, anyhow.moves)
         if isinstance(found, NoPlace) and ask.start is None:
             ready = offers.prepared(work, capacity, now)
             first, until = wanted.bounds(ask, pool.policy, now)
@@ -258,7 +289,7 @@ def _again(desk: Desk, ask: Ask, offer: Offer, pool: Pool, taken: Busy) -> Offer
     if needed is not None and waits.answer_by(now, window.start, pool.policy) is None:
         raise _Lost(pool.id, (waits.no_time_to_ask(needed.who, window.start, now),))
     starts_now = ask.start is None and window.start == now
-    return Offer(pool, window, placement, segments, price, starts_now=starts_now, approval=needed)
+    return Offer(pool, window, placement, segments, price, starts_now=starts_now, approval=needed, moves=moves)
 
 
 def _limits(desk: Desk, ask: Ask, offer: Offer) -> tuple[tuple[Reason, ...], tuple[QuotaEffect, ...]]:
@@ -285,13 +316,10 @@ def _taken_meanwhile(kind: str, cluster: str) -> Reason:
                   "Choose another time, kind or shape.", "start")  # fmt: skip
 
 
-def _explain(work: Work, actor: Actor, ask: Ask, refused: Refused) -> Refused:
+def _explain(desk: Desk, ask: Ask, refused: Refused) -> Refused:
     """Alternatives for a refusal, and a row for the statistics."""
-    try:
-        desk = offers.open_desk(work, actor, ask.project)
-    except Refused:
-        return refused  # the project itself is unknown: there is nothing to offer and nobody to count it for
     explained = alternatives.explain(desk, ask, refused)
     codes = [r.code for r in explained.refusal.reasons]
+    work, actor = desk.work, desk.actor
     queries.record_refusal(work, desk.now, desk.project.id, actor.account_id, codes, ask.to_post())
     return explained

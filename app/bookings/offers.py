@@ -16,15 +16,19 @@ from uuid import UUID
 from weakref import WeakKeyDictionary
 from zoneinfo import ZoneInfo
 
-from app.bookings import policies, queries, rules, rules_load, waits, wanted
+from app.bookings import ground, policies, queries, rules, rules_load, waits, wanted
 from app.bookings.capacity import Busy, NodeUnits, PoolSnapshot, Shape, epoch
 from app.bookings.earliest import Grid, Prepared, earliest, prepare
 from app.bookings.facts import PriceSegment, Project
+from app.bookings.ground import Site
+from app.bookings.open_projects import closed
 from app.bookings.placement import NoPlace, Placement, place
+from app.bookings.recolour import Moved, Rearranged
 from app.bookings.rules_load import Approval
 from app.bookings.schemas import Ask
 from app.inventory import queries as inventory
 from app.inventory.facts import Pool, PoolCapacity
+from app.inventory.policy import Policy
 from app.kernel import ids
 from app.kernel.actor import Actor
 from app.kernel.errors import Forbidden, Reason, Refusal, Refused
@@ -35,12 +39,8 @@ from app.pricing.rules import Cost, Price, Segment, cost, schedule
 from app.quotas import queries as quotas
 from app.quotas.rules import Piece, QuotaEffect, Scope, check, months_of, pieces
 
-TERMS = (
-    "Prices are those published now; they stay for this booking when they change.",
-    "Cancelling before the start is free. Releasing early charges only the time until then.",
-)
-"""What a quote promises beside its price; part of its digest."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EVER = timedelta(days=3653)
 _STATIC: WeakKeyDictionary[PoolCapacity, tuple[PoolSnapshot, str, list[int]]] = WeakKeyDictionary()
 _PREPARED: WeakKeyDictionary[PoolCapacity, tuple[bytes, Prepared]] = WeakKeyDictionary()
 
@@ -56,6 +56,7 @@ class Offer:
     cost: Cost
     starts_now: bool
     approval: Approval | None = None
+    moves: tuple[Moved, ...] = ()
 
     @property
     def prices(self) -> tuple[PriceSegment, ...]:
@@ -89,6 +90,10 @@ class Desk:
     now: datetime
     person: UUID | None = None
     """Whose limits count beside the project's and the tenant's; None: nobody's."""
+    leaving: UUID | None = None
+    """A booking that gives up its place and its hours: they count as free."""
+    gives_way: bool = False
+    """Whether holds that have not started may be moved for the answer."""
     _prices: dict[str | None, tuple[Price, ...]] = field(default_factory=dict)
     _scopes: dict[str, tuple[Scope, ...]] = field(default_factory=dict)
     _pools: tuple[Pool, ...] | None = None
@@ -132,7 +137,7 @@ class Desk:
     def ready(self, capacity: PoolCapacity) -> Prepared:
         """A pool with all that is held from now on, for searching."""
         if capacity.pool_id not in self._ready:
-            self._ready[capacity.pool_id] = prepared(self.work, capacity, self.now)
+            self._ready[capacity.pool_id] = prepared(self.work, capacity, self.now, self.leaving)
         return self._ready[capacity.pool_id]
 
     def held(self, capacity: PoolCapacity, window: Window) -> PoolSnapshot:
@@ -141,13 +146,11 @@ class Desk:
             return self._ready[capacity.pool_id].pool
         key = (capacity.pool_id, window)
         if key not in self._held:
-            self._held[key] = with_holds(self.work, capacity, window)
+            self._held[key] = with_holds(self.work, capacity, window, self.leaving)
         return self._held[key]
 
 
-def open_desk(
-    work: Work, actor: Actor, project: str, kind: str | None = None, *, for_another: bool = False
-) -> Desk:
+def open_desk(work: Work, actor: Actor, project: str, kind: str | None = None, *, for_another: bool = False) -> Desk:
     """The project, if the actor may book in it, with all pools and, when a kind is named, its prices: one round trip.
 
     `for_another`: it will be somebody else's booking and counts in no person's limits. Raises Refused (422) for an
@@ -169,10 +172,9 @@ def open_desk(
     if not actor.books_in(found.id):
         raise Forbidden("role_missing", f"You may look at {found.name} but not book in it. Ask a lead of the project.")
     now = work.product_now_of(clock)
-    if found.ended_at is not None and found.ended_at <= now:
-        reason = Reason("project_ended", f"The project {found.name} has ended.", rules.iso(found.ended_at), None,
-                        "Ask a tenant admin to renew it.", "project")  # fmt: skip
-        raise Refused(Refusal((reason,)))
+    over = closed(found, now)
+    if over is not None:
+        raise Refused(Refusal((over,)))
     desk = Desk(work, actor, found, now, None if for_another else actor.account_id)
     desk._pools = policies.laid_over(inventory.pools_of(pools), words)
     desk.know_prices(kind, prices)
@@ -229,15 +231,30 @@ def positions_of(offer: Offer) -> str:
     return queries.multirange(r for p in offer.placement.parts for r in p.positions)
 
 
-def with_holds(work: Work, capacity: PoolCapacity, window: Window) -> PoolSnapshot:
-    """The pool with what is held of it in a window."""
+def with_holds(work: Work, capacity: PoolCapacity, window: Window, leaving: UUID | None = None) -> PoolSnapshot:
+    """The pool with what is held of it in a window, by others than the booking `leaving`."""
     pool, positions, _ = snapshot(work, capacity)
+    if leaving is not None:
+        return pool.with_busy(queries.taken_by_others(work, positions, window, leaving).plus(pool.busy))
     return pool.with_busy(queries.taken(work, positions, window).plus(pool.busy))
 
 
-def prepared(work: Work, capacity: PoolCapacity, now: datetime) -> Prepared:
+def with_others_moved(
+    desk: Desk, pool: Pool, capacity: PoolCapacity, shape: Shape, window: Window, why: NoPlace
+) -> Rearranged | NoPlace:
+    """A place that is there once holds that have not started give way; `why` when that is of no use."""
+    if why.never or why.power is not None:
+        return why
+    site = Site(snapshot(desk.work, capacity)[0], desk.now, _gap(pool))
+    return ground.place_anyhow(desk.work, site, shape, window, desk.leaving)
+
+
+def prepared(work: Work, capacity: PoolCapacity, now: datetime, leaving: UUID | None = None) -> Prepared:
     """The pool with all that is held from now on, sorted for searching; kept while the holds stay the same."""
-    pool, _, nodes = snapshot(work, capacity)
+    pool, positions, nodes = snapshot(work, capacity)
+    if leaving is not None:
+        others = queries.taken_by_others(work, positions, Window(now, now + _EVER), leaving)
+        return prepare(pool.with_busy(others.plus(pool.busy)))
     held = queries.taken_from(work, nodes, now)
     mark = hashlib.blake2b(digest_size=16)
     for column in (held.lower, held.upper, held.start, held.end):
@@ -289,7 +306,10 @@ def _exact(desk: Desk, ask: Ask, pools, capacities) -> Iterator[Offer | tuple[Po
     )
     for pool, window, segments, reasons in priced:
         held = desk.held(capacities[pool.id], _blocked(window, pool))
-        found = place(held, ask.shape, window, _gap(pool))
+        found, moves = place(held, ask.shape, window, _gap(pool)), ()
+        if isinstance(found, NoPlace) and desk.gives_way and not reasons:
+            anyhow = with_others_moved(desk, pool, capacities[pool.id], ask.shape, window, found)
+            found, moves = (anyhow, ()) if isinstance(anyhow, NoPlace) else (anyhow.placement, anyhow.moves)
         if isinstance(found, NoPlace):
             reasons = [*reasons, rules.no_place(found, pool.kind, pool.cluster)]
         if reasons or segments is None or isinstance(found, NoPlace):
@@ -300,7 +320,7 @@ def _exact(desk: Desk, ask: Ask, pools, capacities) -> Iterator[Offer | tuple[Po
             if needed is not None and waits.answer_by(desk.now, window.start, pool.policy) is None:
                 yield pool, (waits.no_time_to_ask(needed.who, window.start, desk.now),)
                 continue
-            yield Offer(pool, window, found, segments, price, starts_now=False, approval=needed)
+            yield Offer(pool, window, found, segments, price, starts_now=False, approval=needed, moves=moves)
 
 
 def _soonest(desk: Desk, ask: Ask, pools, capacities) -> Iterator[Offer | tuple[Pool, tuple[Reason, ...]]]:
@@ -425,8 +445,22 @@ def make_quote(desk: Desk, ask: Ask, offer: Offer, effects: tuple[QuotaEffect, .
     kind = inventory.kinds(desk.work)[offer.pool.kind]
     hours = Decimal(offer.window.seconds) / 3600
     energy = rules.energy_kwh(ask.shape.total, hours, kind.tdp_watts, kind.node_kw, kind.units_per_node)
-    digest = digest_of(ask, offer, TERMS)
-    return Quote(ask, desk.project, offer, effects, names, _where(desk, offer), energy, TERMS, digest)
+    terms = terms_of(offer.pool.policy)
+    digest = digest_of(ask, offer, terms)
+    return Quote(ask, desk.project, offer, effects, names, _where(desk, offer), energy, terms, digest)
+
+
+def terms_of(policy: Policy) -> tuple[str, ...]:
+    """What a quote promises beside its price; part of its digest."""
+    prices = "Prices are those published now; they stay for this booking when they change."
+    early = "Releasing early charges only the time until then."
+    if not policy.cancel_fee_percent:
+        return prices, f"Cancelling before the start is free. {early}"
+    free, notice = rules.length_text(policy.free_cancel), rules.length_text(policy.cancel_notice)
+    fee = f"{policy.cancel_fee_percent} % of the price"
+    return prices, (
+        f"Cancelling is free within {free} of booking and until {notice} before the start; later it costs {fee}. {early}"
+    )
 
 
 def digest_of(ask: Ask, offer: Offer, terms: tuple[str, ...] = ()) -> str:
