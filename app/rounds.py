@@ -14,7 +14,7 @@ from app.accounts.queries import tenants
 from app.accounts.sessions import forget_sessions, forget_tries
 from app.backends.contract import Backend
 from app.billing import actions as billing
-from app.bookings import due, reconcile, reconcile_look
+from app.bookings import due, queries_requests, reconcile, reconcile_look, reconcile_requests, waitlist
 from app.bookings import queries as bookings
 from app.bookings.lifecycle import Pace
 from app.inventory import queries as inventory
@@ -49,14 +49,16 @@ def find_work(plumbing: Plumbing, usage_waited: timedelta = timedelta(0)) -> lis
     with plumbing.database.work() as work:
         now = work.product_now()
         values = {"now": now, "wall": work.wall, "waited": usage_waited, "most": usage_queries.MOST_COLLECTED}
-        clusters, looks_due, collections, meterings = work.together(
+        clusters, requests, looks_due, collections, meterings = work.together(
             (due.CLUSTERS_DUE, values),
+            (queries_requests.DUE, values),
             (inventory.CLUSTERS_TO_LOOK_AT, values),
             (usage_queries.DUE_COLLECTIONS, values),
             (usage_queries.DUE_METERINGS, values),
         )
         return [
             *(Hint("reconcile.cluster", (i,)) for (i,) in clusters),
+            *(Hint(waitlist.LOOK, (str(t), str(s))) for t, s in requests),
             *(Hint("reconcile.look", (i,)) for (i,) in looks_due),
             *_collections(work, collections),
             *(Hint("usage.meter", (str(t), str(b))) for t, b in meterings),
@@ -144,6 +146,7 @@ def tidy(plumbing: Plumbing) -> None:
 
 TASKS: dict[str, Callable[..., Any]] = {
     "reconcile.cluster": work_off_cluster,
+    waitlist.LOOK: reconcile_requests.look,
     "reconcile.look": look_at_cluster,
     "reconcile.usage": collect_usage,
     "usage.meter": meter_booking,

@@ -17,7 +17,7 @@ from uuid import UUID
 import psycopg
 
 from app.accounts import actions as accounts
-from app.bookings import actions, edits, extending, leaving, queries
+from app.bookings import actions, edits, extending, leaving, queries, queries_requests, reconcile_requests
 from app.bookings.facts import Booking
 from app.bookings.lifecycle import Pace
 from app.bookings.reconcile import work_off
@@ -97,9 +97,17 @@ class World:
     def settle(self, pace: Pace | None = None) -> int:
         """Work off whatever is due now, until nothing is."""
         done = 0
-        while worked := work_off(self.plumbing, self.cluster_id, pace):
+        while worked := work_off(self.plumbing, self.cluster_id, pace) + self.answer():
             done += worked
         return done
+
+    def answer(self) -> int:
+        """Look at the requests and waiting bookings that are due now."""
+        with self.plumbing.database.work() as work:
+            found = work.pg.execute(queries_requests.DUE, {"now": work.product_now()}).fetchall()
+        for tenant, subject in found:
+            reconcile_requests.look(self.plumbing, str(tenant), str(subject))
+        return len(found)
 
     # -- people --
 

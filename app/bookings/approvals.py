@@ -260,14 +260,14 @@ def lapse(work: Work, request_id: UUID) -> None:
     now = work.product_now()
     if request.outcome is not None or now < request.expires_at:
         return
-    _end(work, locked, request, "lapsed", SYSTEM, now, "Nobody answered in time.")
+    end_locked(work, locked, request, "lapsed", SYSTEM, now, "Nobody answered in time.")
 
 
 def end_request(work: Work, request: Request, outcome: str, actor: Actor, why: str) -> Booking:
     """Close a request that is not granted, with everything that it held. Conflict when somebody has answered it."""
     locked, request = _lock(work, request)
     _check_open(request)
-    _end(work, locked, request, outcome, actor, work.product_now(), why)
+    end_locked(work, locked, request, outcome, actor, work.product_now(), why)
     after = queries.find_booking(work, locked.id)
     assert after is not None
     return after
@@ -277,7 +277,10 @@ _NOTES = {"rejected": "reject", "lapsed": "lapse", "withdrawn": "withdraw"}
 _EVENTS = {"rejected": Event.REJECT, "lapsed": Event.LAPSE, "withdrawn": Event.CANCEL}
 
 
-def _end(work: Work, booking: Booking, request: Request, outcome: str, actor: Actor, now: datetime, why: str) -> None:
+def end_locked(
+    work: Work, booking: Booking, request: Request, outcome: str, actor: Actor, now: datetime, why: str
+) -> None:
+    """Close a request that is not granted. Booking and request are locked, and the request is open."""
     queries_requests.close_request(work, request.id, outcome, actor, now, why)
     if request.verb == "book":
         _check_requested(booking)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from app.bookings import due, queries, queries_edits
+from app.bookings import due, queries, queries_edits, waitlist
 from app.bookings.edits import (
     Key,
     allow,
@@ -43,6 +43,9 @@ def cancel(
     """
 
     def apply(booking: Booking, now: datetime) -> None:
+        if booking.state in (State.WAITING, State.REQUESTED):
+            waitlist.give_up(work, actor, booking, now)
+            return
         view, state = caught_up(work, booking, now)
         event = cancel_event(view)
         if state is State.ACTIVE:

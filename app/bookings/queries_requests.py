@@ -563,6 +563,13 @@ def approvers_of(work: Work, approver: str, project_id: UUID) -> list[UUID]:
     return [row[0] for row in work.pg.execute("SELECT account_id FROM platform_roles WHERE role = 'operator'")]
 
 
+def roles_of(work: Work, account_id: UUID | None) -> list[tuple[UUID | None, str]]:
+    """(project, role) of a person in the transaction's tenant; project None: over all of it."""
+    return work.pg.execute(
+        "SELECT project_id, role FROM memberships WHERE account_id = %s AND tenant_id = berth_tenant()", [account_id]
+    ).fetchall()
+
+
 def _ranges(rows: Iterable[Sequence[int]]) -> tuple[Range, ...]:
     return tuple((lower, upper) for lower, upper in rows)
 

@@ -1,0 +1,428 @@
+"""Works off what falls due of requests and of the waiting list: approvals lapse, offers expire, freed units find a waiter.
+
+Whoever waits may be of another tenant than whoever freed the units, so each step is a transaction of its own that takes
+its locks in the order of the house: scopes of the waiter, pool, booking, holds. A process that is killed between two steps
+loses nothing: the freed units are held by a request whose due row stays until it is closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from app.bookings import approvals, offers, policies, queries, queries_requests, rules, waitlist, waits
+from app.bookings.capacity import Shape, instant
+from app.bookings.earliest import Prepared, earliest, prepare
+from app.bookings.edits import project_of
+from app.bookings.facts import Booking, PriceSegment
+from app.bookings.lifecycle import State
+from app.bookings.offers import Desk
+from app.bookings.placement import NoPlace, Placement, place
+from app.bookings.queries_requests import Piece, Spare, Waiter
+from app.inventory import queries as inventory
+from app.inventory.facts import Pool, PoolCapacity
+from app.inventory.policy import Policy
+from app.kernel.actor import SYSTEM, Actor
+from app.kernel.errors import Reason, Refused
+from app.kernel.window import Window
+from app.plumbing import outbox
+from app.plumbing.db import Work
+from app.plumbing.runtime import Plumbing
+from app.pricing.rules import cost
+from app.quotas import queries as quotas
+from app.quotas.rules import pieces
+
+_MOST_ROUNDS = 500
+"""Steps of one look at a queue; what is left is done at the next."""
+_MOST_STARTS = 48
+"""Starts that are tried for a window that is kept for a waiter."""
+
+
+def look(plumbing: Plumbing, tenant_id: str, subject: str) -> None:
+    """Look at one request or one waiting booking: do what time brings, and say when to look again."""
+    tenant, what = UUID(tenant_id), UUID(subject)
+    with plumbing.database.work(tenant) as work:
+        request = queries_requests.find_request(work, what)
+        booking = queries.find_booking(work, what if request is None else request.booking_id)
+        waiter = queries_requests.waiter(work, what) if request is None else None
+        if booking is None or (request is None and waiter is None) or (request is not None and request.outcome):
+            work.pg.execute("DELETE FROM due WHERE subject = %s", [what])
+            return
+        pool_id = booking.pool_id
+        if request is not None and request.waits_for != "waiter":
+            queries_requests.remind(work, what, max(request.expires_at, work.product_now() + timedelta(seconds=1)))
+        if request is not None and request.waits_for == "approval":
+            approvals.lapse(work, request.id)
+        elif request is not None and request.waits_for == "answer":
+            waitlist.expire(work, booking.id)
+        if request is not None and request.waits_for != "waiter":
+            return
+    serve(plumbing, pool_id)
+    with plumbing.database.work(tenant) as work:
+        if waiter is not None:
+            waitlist.lapse_wait(work, what)
+        _look_again(work, what)
+
+
+def _look_again(work: Work, subject: UUID) -> None:
+    """When to look at it next, if it is still there."""
+    now = work.product_now()
+    waiter = queries_requests.waiter(work, subject)
+    if waiter is not None:  # one with an offer is looked at through its offer
+        last = waiter.last_start
+        queries_requests.remind(work, subject, min(now + waits.LOOK, last) if last > now else now + waits.LOOK)
+        return
+    request = queries_requests.find_request(work, subject)
+    if request is not None and request.outcome is None:
+        if queries_requests.pieces_of_request(work, subject):
+            queries_requests.remind(work, subject, now + waits.LOOK)
+        else:
+            queries_requests.close_request(work, subject, "granted", SYSTEM, now)
+
+
+# --- the queue of a pool ------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Round:
+    """What one look at a queue has found out. `out`: waiters whom their own limits or prices keep from being served;
+    `kept`: those for whom units were set aside in this look; `spares`: freed units at the last step, `seen`: at any."""
+
+    out: set[UUID] = field(default_factory=set)
+    kept: set[UUID] = field(default_factory=set)
+    spares: tuple[UUID, ...] = ()
+    seen: set[UUID] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """A pool with its queue and the freed units, as they are in this transaction."""
+
+    capacity: PoolCapacity
+    queue: tuple[Waiter, ...]
+    spares: tuple[Spare, ...]
+    now: datetime
+
+    def for_(self, waiter: UUID | None) -> list[UUID]:
+        """The requests whose units a waiter may be given."""
+        return [s.request_id for s in self.spares if s.kept_for is None or s.kept_for == waiter]
+
+
+class _Limited(Exception):
+    """The waiter's own limits do not let it be served; `reasons` say why."""
+
+    def __init__(self, reasons: Sequence[Reason]) -> None:
+        self.reasons = tuple(reasons)
+
+
+def serve(plumbing: Plumbing, pool_id: int) -> int:
+    """Give what is free in a pool to those who wait for it, in their order; let go what nobody can use. Returns how many
+    were served.
+
+    Whoever does not fit is passed over and keeps the place; after so many times what is free is kept for it.
+    """
+    served, found = 0, _Round()
+    for _ in range(_MOST_ROUNDS):
+        step = _step(plumbing, pool_id, found)
+        if step is None:
+            break
+        served += step
+    _let_go(plumbing, pool_id, found)
+    _tell_places(plumbing, pool_id)
+    return served
+
+
+def _step(plumbing: Plumbing, pool_id: int, found: _Round) -> bool | None:
+    """Serve the first who fits, or set aside for the first who was passed over too often. None: nothing is left to do;
+    False: somebody was looked at and not served."""
+    try:
+        with plumbing.database.work() as work:
+            ground = _see(work, pool_id)
+            found.spares = tuple(s.request_id for s in ground.spares if s.kept_for is None)
+            found.seen |= {s.request_id for s in ground.spares}
+            common: Prepared | None = None
+            for waiter in ground.queue:
+                if waiter.offered or waiter.booking_id in found.out:
+                    continue
+                work.act_for(waiter.tenant_id)
+                policy = policies.effective(work, _pool(work, pool_id), waiter.project_id).policy
+                own = any(s.kept_for == waiter.booking_id for s in ground.spares)
+                if own or common is None:
+                    ready = _free(work, ground, waiter.booking_id)
+                    common = common if own else ready
+                else:
+                    ready = common
+                if _first_start(ready, waiter, policy, ground.now) is not None:
+                    current = waiter.booking_id
+                    return _give(work, plumbing, pool_id, waiter)
+                if waiter.skips >= policy.skips and waiter.booking_id not in found.kept:
+                    found.kept.add(waiter.booking_id)
+                    _keep_for(work, pool_id, waiter)
+                    return False
+            return None
+    except _Limited as limited:
+        found.out.add(current)
+        _tell_limited(plumbing, current, limited.reasons)
+        return False
+
+
+def _give(work: Work, plumbing: Plumbing, pool_id: int, waiter: Waiter) -> bool:
+    """Under its locks offer a waiter what fits, or book it at once where that was agreed. False when it does not fit after
+    all."""
+    booking = queries.find_booking(work, waiter.booking_id)
+    assert booking is not None
+    asker = _asker(work, booking)
+    scopes = quotas.lock_scopes(work, booking.tenant_id, booking.project_id, booking.account_id, [booking.kind])
+    pool = policies.lock_pool(work, booking)
+    locked = queries.lock_booking(work, booking.id)
+    if locked is None or locked.state != State.WAITING or queries_requests.open_request(work, booking.id) is not None:
+        return False
+    ground = _see(work, pool_id)
+    mine = ground.for_(booking.id)
+    queries_requests.lock_holds_of_requests(work, mine)
+    ready = _free(work, ground, booking.id)
+    desk = Desk(work, asker, project_of(work, booking), ground.now, booking.account_id)
+    found = _fitting(desk, pool, waiter, ready)
+    if found is None:
+        return False
+    window, placement, segments = found
+    asked = pieces(segments, desk.zone, booking.units)
+    reasons, _ = offers.limits_of(desk, pool, booking.account_id, scopes, asked, window, booking.id)
+    if reasons:
+        raise _Limited(reasons)
+    held = Window(window.start, window.end + pool.policy.gap)
+    allocation = queries_requests.make_allocation(work, pool.cluster_id)
+    parts = [Piece(p.node_id, p.positions, held.start, held.end, allocation) for p in placement.parts]
+    for part in parts:
+        queries_requests.cut_spares(work, mine, part.node_id, part.units, held)
+    price = cost(segments, booking.units, booking.currency)
+    until = waits.offer_until(ground.now, window.start, window.end, pool.policy)
+    schedule = [PriceSegment(s.window, s.price_id, s.per_hour) for s in segments]
+    wanted = {"segments": [approvals.segment_words(s) for s in schedule], "amount": str(price.amount)}
+    request_id = queries_requests.insert_request(work, booking.id, "answer", "offer", wanted, until, asker, ground.now)
+    if queries_requests.add_holds(work, request_id, parts) != len(parts):
+        raise RuntimeError("a place was found on units that are no slots of their node")
+    quotas.commit_pieces(work, booking.tenant_id, scopes, asked, None, request_id)
+    _skip(work, ground, waiter, window)
+    inventory.raise_version(work, [pool.id])
+    if waiter.auto:
+        request = queries_requests.find_request(work, request_id, lock=True)
+        assert request is not None
+        try:
+            waitlist.take(work, plumbing.queue, asker, locked, request, pool, ground.now)
+        except Refused as refused:
+            raise _Limited(refused.refusal.reasons) from None
+        _tell(work, booking, "wait_booked", ground.now, request_id, window, until)
+        return True
+    changes = {"window": f"{rules.iso(window.start)} .. {rules.iso(window.end)}", "until": rules.iso(until)}
+    queries.note(work, booking.id, "offer", State.WAITING, State.WAITING, SYSTEM, ground.now, "", changes)
+    _tell(work, booking, "offer", ground.now, request_id, window, until)
+    return True
+
+
+def _skip(work: Work, ground: _Ground, served: Waiter, window: Window) -> None:
+    """Those before it in the queue who could have used that time were passed over."""
+    before = ground.queue[: [w.booking_id for w in ground.queue].index(served.booking_id)]
+    passed = [w for w in before if not w.offered and w.earliest < window.end and w.latest > window.start]
+    queries_requests.skip(work, [w.booking_id for w in passed])
+
+
+def _keep_for(work: Work, pool_id: int, waiter: Waiter) -> None:
+    """Set aside what is free in the window in which the least is missing, for a waiter who was passed over too often.
+
+    What comes free there later joins it, until all of it is there and is offered; it is let go when the waiter is served
+    or leaves. No quota is held: nothing is promised yet.
+    """
+    booking = queries.find_booking(work, waiter.booking_id)
+    assert booking is not None
+    pool = policies.lock_pool(work, booking)
+    locked = queries.lock_booking(work, booking.id)
+    if locked is None or locked.state != State.WAITING or queries_requests.open_request(work, booking.id) is not None:
+        return
+    ground = _see(work, pool_id)
+    mine = ground.for_(booking.id)
+    own = [s.request_id for s in ground.spares if s.kept_for == booking.id]
+    queries_requests.lock_holds_of_requests(work, mine)
+    best = _most_of_it(_free(work, ground, booking.id), pool, waiter, ground.now)
+    if best is None:
+        return
+    window, placement = best
+    held = Window(window.start, window.end + pool.policy.gap)
+    had = {(p.node_id, p.units, p.start, p.end) for r in own for p in queries_requests.pieces_of_request(work, r)}
+    if had == {(p.node_id, p.positions, held.start, held.end) for p in placement.parts}:
+        return
+    for request_id in own:  # set aside anew, so that it is all in one window
+        queries_requests.drop_holds(work, [request_id])
+        queries_requests.close_request(work, request_id, "lapsed", SYSTEM, ground.now)
+    allocation = queries_requests.make_allocation(work, pool.cluster_id)
+    queries_requests.close_allocation(work, allocation)  # a name is needed, but nothing will stand under it
+    parts = [Piece(p.node_id, p.positions, held.start, held.end, allocation) for p in placement.parts]
+    others = [request_id for request_id in mine if request_id not in own]
+    for part in parts:
+        queries_requests.cut_spares(work, others, part.node_id, part.units, held)
+    request_id = queries_requests.insert_request(
+        work, booking.id, "waiter", "offer", {"kept": True}, waiter.last_start, SYSTEM, ground.now
+    )
+    queries_requests.add_holds(work, request_id, parts)
+    inventory.raise_version(work, [pool.id])
+
+
+def _most_of_it(ready: Prepared, pool: Pool, waiter: Waiter, now: datetime) -> tuple[Window, Placement] | None:
+    """The window of a waiter in which the most of it is free, the earliest of those, and where; None: nothing is free."""
+    gap = int(pool.policy.gap.total_seconds())
+    first = max(waiter.earliest, now + pool.policy.lead)
+    ends = {instant(int(t)) for t in ready.start if first < instant(int(t)) <= waiter.last_start}
+    best: tuple[int, Window, Shape] | None = None
+    for start in [s for s in (first, *sorted(ends)) if s <= waiter.last_start][:_MOST_STARTS]:
+        window = Window(start, start + waiter.length)
+        found = place(ready.pool, waiter.shape, window, gap)
+        if not isinstance(found, NoPlace):
+            continue  # all of it fits: it is offered at the next step
+        part = _part_of(waiter.shape, found)
+        if part is not None and (best is None or part.total > best[0]):
+            best = (part.total, window, part)
+    if best is None:
+        return None
+    placed = place(ready.pool, best[2], best[1], gap)
+    return None if isinstance(placed, NoPlace) else (best[1], placed)
+
+
+def _part_of(shape: Shape, found: NoPlace) -> Shape | None:
+    """The largest part of a shape that is free."""
+    free = found.free
+    if shape.nodes is None:
+        return Shape(min(free.domain_units, shape.total), within=shape.within) if free.domain_units else None
+    if free.domain_nodes:
+        return Shape(nodes=free.domain_nodes, per_node=shape.per_node, within=shape.within)
+    return Shape(min(free.largest_node, shape.per_node or 1), within="node") if free.largest_node else None
+
+
+def _let_go(plumbing: Plumbing, pool_id: int, found: _Round) -> None:
+    """What nobody who waits can use is free for everybody."""
+    if not found.seen:
+        return
+    with plumbing.database.work() as work:
+        for spare in _see(work, pool_id).spares:
+            if spare.request_id in found.spares and spare.kept_for is None:
+                work.act_for(spare.tenant_id)
+                queries_requests.close_request(work, spare.request_id, "lapsed", SYSTEM, work.product_now())
+                queries_requests.drop_holds(work, [spare.request_id])
+        _close_empty(work, found.seen)
+
+
+def _close_empty(work: Work, request_ids: Iterable[UUID]) -> None:
+    """Freed units that were all given away: their requests are done."""
+    with work.read_all():
+        rows = work.pg.execute(
+            """SELECT r.tenant_id, r.id FROM requests r WHERE r.id = ANY(%s) AND r.outcome IS NULL
+                  AND NOT EXISTS (SELECT FROM holds h WHERE h.request_id = r.id AND h.live)""",
+            [list(request_ids)],
+        ).fetchall()
+    for tenant_id, request_id in rows:
+        work.act_for(tenant_id)
+        queries_requests.close_request(work, request_id, "granted", SYSTEM, work.product_now())
+
+
+def _tell_places(plumbing: Plumbing, pool_id: int) -> None:
+    """Each who waits learns his place once, whenever it is a better one."""
+    with plumbing.database.work() as work:
+        every = queries_requests.told_places(work, pool_id)
+        for nth, (tenant_id, booking_id) in enumerate(every, 1):
+            work.act_for(tenant_id)
+            booking = queries.find_booking(work, booking_id)
+            if booking is not None:
+                approvals.tell_place(work, booking, (nth, len(every)), work.product_now())
+
+
+def _tell_limited(plumbing: Plumbing, booking_id: UUID, reasons: Sequence[Reason]) -> None:
+    """It would fit, but his own limits do not allow it: told once."""
+    with plumbing.database.work() as work:
+        rows = work.pg.execute("SELECT tenant_id FROM waiting WHERE booking_id = %s", [booking_id]).fetchall()
+        for (tenant_id,) in rows:
+            work.act_for(tenant_id)
+            booking = queries.find_booking(work, booking_id)
+            if booking is not None and booking.account_id is not None:
+                outbox.tell(
+                    work, "wait_limited", work.product_now(), booking.account_id, booking.id, key=f"limited:{booking_id}",
+                    number=booking.number, name=booking.name, why=" ".join(r.message for r in reasons),
+                )  # fmt: skip
+
+
+# --- what is free -------------------------------------------------------------------------------------------------------
+
+
+def _pool(work: Work, pool_id: int) -> Pool:
+    return inventory.pools_with_ids(work, [pool_id])[pool_id]
+
+
+def _see(work: Work, pool_id: int) -> _Ground:
+    """The pool, its queue and the freed units, everybody's."""
+    now = work.product_now()
+    capacity = inventory.capacity_of(work, [_pool(work, pool_id)])[pool_id]
+    _, _, nodes = offers.snapshot(work, capacity)
+    with work.read_all():
+        return _Ground(capacity, queries_requests.queue_of(work, pool_id), queries_requests.spares_of(work, nodes), now)
+
+
+def _free(work: Work, ground: _Ground, waiter: UUID) -> Prepared:
+    """The pool with all that is held but what the waiter may be given."""
+    base, _, nodes = offers.snapshot(work, ground.capacity)
+    held = queries_requests.taken_but(work, nodes, ground.now, ground.for_(waiter))
+    return prepare(base.with_busy(held.plus(base.busy)))
+
+
+def _first_start(
+    ready: Prepared, waiter: Waiter, policy: Policy, now: datetime, not_before: datetime | None = None
+) -> datetime | None:
+    first = max(waiter.earliest, now + policy.lead, not_before or now)
+    if first > waiter.last_start:
+        return None
+    seconds, gap = int(waiter.length.total_seconds()), int(policy.gap.total_seconds())
+    return earliest(ready, waiter.shape, seconds, first, waiter.latest, gap)
+
+
+def _fitting(desk: Desk, pool: Pool, waiter: Waiter, ready: Prepared):
+    """When, where and at which prices a waiter is served now; None when it does not fit. What somebody has to approve
+    begins late enough for that."""
+    not_before: datetime | None = None
+    while True:
+        start = _first_start(ready, waiter, pool.policy, desk.now, not_before)
+        if start is None:
+            return None
+        window = Window(start, start + waiter.length)
+        placement = place(ready.pool, waiter.shape, window, int(pool.policy.gap.total_seconds()))
+        assert not isinstance(placement, NoPlace)
+        segments = desk.segments(pool.kind, window)
+        if segments is None:
+            raise _Limited([rules.no_price(pool.kind, desk.project.price_group)])
+        price = cost(segments, waiter.units, desk.project.currency)
+        needed = offers.approval_of(desk, pool, window, price, waiter.units)
+        asked = waits.first_asked(desk.now, pool.policy)
+        if needed is None or start >= asked or not_before is not None:
+            return window, placement, segments
+        not_before = asked
+
+
+def _asker(work: Work, booking: Booking) -> Actor:
+    """Whose booking it is, with the roles that this person has in the tenant."""
+    rows = queries_requests.roles_of(work, booking.account_id)
+    return Actor(
+        booking.account_id,
+        booking.booked_by,
+        booking.tenant_id,
+        frozenset(role for project, role in rows if project is None),
+        project_roles={project: role for project, role in rows if project is not None},
+        zone=booking.zone,
+    )
+
+
+def _tell(
+    work: Work, booking: Booking, kind: str, now: datetime, request_id: UUID, window: Window, until: datetime
+) -> None:
+    if booking.account_id is not None:
+        outbox.tell(
+            work, kind, now, booking.account_id, booking.id, key=f"{kind}:{request_id}", number=booking.number,
+            name=booking.name, start=rules.iso(window.start), end=rules.iso(window.end), until=rules.iso(until),
+        )  # fmt: skip
