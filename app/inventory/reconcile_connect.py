@@ -101,8 +101,12 @@ def _described(name: str) -> Kind:
     except UnknownBackend as error:
         return Kind(name, str(error), "")
     paragraphs = [" ".join(part.split()).replace("`", "") for part in re.split(r"\n\s*\n", text)]
-    settings = next((p for p in paragraphs if p.startswith("Configuration:")), "")
-    return Kind(name, _WHAT.get(name, paragraphs[0]), settings.removeprefix("Configuration:").strip())
+    settings = (
+        next((p for p in paragraphs if p.startswith("Configuration:")), "").removeprefix("Configuration:").strip()
+    )
+    if name == "simulated":
+        settings = "None is needed. Who wants to: " + settings.replace(" (required)", " (made in the data folder)")
+    return Kind(name, _WHAT.get(name, paragraphs[0]), settings)
 
 
 def _wrong(code: str, sentence: str, field: str) -> Invalid:

@@ -159,7 +159,8 @@ def _view(
         now_valid = _in_force(work, group, currency, now)
         tomorrow = (now.astimezone(ZoneInfo(actor.zone)) + timedelta(days=1)).replace(hour=0, minute=0, second=0)
         fields = tuple((slug, name, str(now_valid.get(slug, ""))) for slug, name in names.items())
-        form = PriceForm(fields, f"{tomorrow:%Y-%m-%dT%H:%M}", short(new_id()))
+        # where nothing counts yet, nothing can be booked: the first prices count at once
+        form = PriceForm(fields, f"{tomorrow:%Y-%m-%dT%H:%M}" if now_valid else "", short(new_id()))
     return PriceBookPage(
         book=f"Price book {group}",
         group=f"Price group {group}",
