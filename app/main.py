@@ -29,6 +29,7 @@ ROUTERS = (
     *(f"app.{room}.{face}" for room in _ROOMS for face in ("api", "pages")),
     "app.dashboards.booking_pages",
     "app.bookings.api_policies",
+    "app.bookings.api_series",
 )
 
 

@@ -54,7 +54,7 @@ def book(
     if dry_run:
         response.status_code = 200
         return quote_json(actions.quote(work, actor, ask))
-    booked = actions.book(work, parts.queue, actor, ask, _key(key, request, body.model_dump(mode="json")))
+    booked = actions.book(work, parts.queue, actor, ask, key_of(key, request, body.model_dump(mode="json")))
     response.headers["Location"] = f"/api/v1/bookings/{booked.public_id}"
     return _answer(work, response, booked)
 
@@ -73,7 +73,7 @@ def list_bookings(
     cursor: Annotated[str | None, Query(pattern=r"^\d{1,18}$")] = None,
 ) -> dict[str, Any]:
     """Bookings that the caller may see, newest first. `next` is the cursor of the following page."""
-    seen = _projects(work, actor, project)
+    seen = projects_of(work, actor, project)
     wrong = [s for s in state or () if s not in _STATES]
     if wrong:
         reason = Reason(
@@ -117,8 +117,8 @@ def cancel(
 ) -> dict[str, Any]:  # fmt: skip
     """Give a booking up before it is active. Nothing is charged."""
     booking = edits.find(work, actor, booking_id)
-    made = _key(key, request, {})
-    return _answer(work, response, leaving.cancel(work, parts.queue, actor, booking.id, made, _version(if_match)))
+    made = key_of(key, request, {})
+    return _answer(work, response, leaving.cancel(work, parts.queue, actor, booking.id, made, version_of(if_match)))
 
 
 @router.post("/bookings/{booking_id}/release")
@@ -128,8 +128,8 @@ def release(
 ) -> dict[str, Any]:  # fmt: skip
     """Give an active booking back now: charged to this second."""
     booking = edits.find(work, actor, booking_id)
-    made = _key(key, request, {})
-    return _answer(work, response, leaving.release(work, parts.queue, actor, booking.id, made, _version(if_match)))
+    made = key_of(key, request, {})
+    return _answer(work, response, leaving.release(work, parts.queue, actor, booking.id, made, version_of(if_match)))
 
 
 @router.post("/bookings/{booking_id}/extend")
@@ -147,8 +147,8 @@ def extend(
             "price": {"currency": plan.total.currency, "amount": str(plan.total.amount)},
             "quota": [e.as_json() for e in plan.effects],
         }
-    made = _key(key, request, body.model_dump(mode="json"))
-    extended = extending.extend(work, parts.queue, actor, booking.id, body.duration, body.end, made, _version(if_match))
+    made = key_of(key, request, body.model_dump(mode="json"))
+    extended = extending.extend(work, parts.queue, actor, booking.id, body.duration, body.end, made, version_of(if_match))
     return _answer(work, response, extended)
 
 
@@ -205,6 +205,10 @@ def booking_json(booking: Booking, charged: Decimal | None) -> dict[str, Any]:
         "units": booking.units,
         "shape": None if booking.nodes is None else {"nodes": booking.nodes, "per_node": booking.per_node},
         "within": booking.within,
+        "near": booking.near,
+        "shared": booking.shared,
+        "series": None if booking.series_id is None else ids.public(ids.SERIES, booking.series_id),
+        "class": None if booking.class_id is None else ids.public(ids.CLASS, booking.class_id),
         "start": rules.iso(booking.starts_at),
         "end": rules.iso(booking.ends_at),
         "provided_at": None if booking.provided_at is None else rules.iso(booking.provided_at),
@@ -250,7 +254,7 @@ def _answer(work: Work, response: Response, booking: Booking) -> dict[str, Any]:
     }
 
 
-def _projects(work: Work, actor: Actor, project: str | None) -> list | None:
+def projects_of(work: Work, actor: Actor, project: str | None) -> list | None:
     """The projects whose bookings are listed; None is all of the tenant."""
     if project is not None:
         found = queries.find_project(work, project, ids.parse(ids.PROJECT, project))
@@ -262,14 +266,14 @@ def _projects(work: Work, actor: Actor, project: str | None) -> list | None:
     return None if actor.tenant_roles else list(actor.project_roles)
 
 
-def _key(key: str | None, request: Request, body: dict[str, Any]) -> Key | None:
+def key_of(key: str | None, request: Request, body: dict[str, Any]) -> Key | None:
     if key is None:
         return None
     said = json.dumps([request.url.path, body], sort_keys=True, default=str)
     return Key(key, hashlib.sha256(said.encode()).digest())
 
 
-def _version(if_match: str | None) -> int | None:
+def version_of(if_match: str | None) -> int | None:
     """The version behind an ETag; something that was never one matches nothing."""
     if if_match is None or if_match.strip() == "*":
         return None

@@ -171,23 +171,31 @@ class BookingIn(BaseModel):
 
     @model_validator(mode="after")
     def _one_form(self) -> BookingIn:
-        if (self.units is None) == (self.nodes is None) or (self.nodes is None) != (self.per_node is None):
-            raise ValueError("give either units, or nodes and per_node")
-        if self.nodes is not None and self.nodes * self.per_node > 1_000_000:  # type: ignore[operator]
-            raise ValueError("at most 1,000,000 units")
+        wrong = bad_shape(self)
+        if wrong is not None:
+            raise ValueError(wrong)
         if (self.duration is None) == (self.end is None):
             raise ValueError("give either duration or end")
         if self.start == "asap" and self.end is not None:
             raise ValueError("with start asap give a duration, not an end")
         if self.start != "asap" and (self.earliest or self.latest):
             raise ValueError("earliest and latest go with start asap")
-        if self.kind != "any" and (self.kinds or self.memory_gb):
-            raise ValueError("kinds and memory_gb go with kind any")
-        if self.kind == "any" and self.or_better:
-            raise ValueError("or_better goes with a named kind")
-        if self.within and self.near and LEVELS.index(self.near) >= LEVELS.index(self.within):
-            raise ValueError(f"near is what is preferred: it must be closer than {self.within}")
         return self
+
+
+def bad_shape(body: Any) -> str | None:
+    """What contradicts itself in the kind and the shape of a request; None when nothing does."""
+    if (body.units is None) == (body.nodes is None) or (body.nodes is None) != (body.per_node is None):
+        return "give either units, or nodes and per_node"
+    if body.nodes is not None and body.nodes * body.per_node > 1_000_000:
+        return "at most 1,000,000 units"
+    if body.kind != "any" and (body.kinds or body.memory_gb):
+        return "kinds and memory_gb go with kind any"
+    if body.kind == "any" and body.or_better:
+        return "or_better goes with a named kind"
+    if body.within and body.near and LEVELS.index(body.near) >= LEVELS.index(body.within):
+        return f"near is what is preferred: it must be closer than {body.within}"
+    return None
 
 
 class ExtendIn(BaseModel):

@@ -39,6 +39,14 @@ class Rule:
 
 
 ASK = {"project": "plasma", "name": "Run", "kind": "h100-sxm-80gb", "units": 1, "start": "asap", "duration": "PT1H"}
+SERIES = {
+    **{k: v for k, v in ASK.items() if k not in ("start", "duration")},
+    "rule": "FREQ=DAILY;COUNT=2",
+    "zone": "Europe/Berlin",
+    "local_start": "2026-12-05T09:00",
+    "local_end": "2026-12-05T10:00",
+    "on_conflict": "skip",
+}
 ASK_FORM = {"project": "plasma", "name": "Run", "kind": "h100-sxm-80gb", "units": "1", "start": "asap", "hours": "1"}
 PRICES = {
     "price_group": "standard",
@@ -140,6 +148,14 @@ ROUTES: dict[tuple[str, str], Rule] = {
     ("POST", "/api/v1/bookings/{booking_id}/cancel"): Rule(BOOKERS, "book", 404),
     ("POST", "/api/v1/bookings/{booking_id}/release"): Rule(BOOKERS, "book", 404),
     ("POST", "/api/v1/bookings/{booking_id}/extend"): Rule(BOOKERS, "book", 404, json={"duration": "PT1H"}),
+    ("POST", "/api/v1/series"): Rule(BOOKERS, "book", 422, json=SERIES),
+    ("GET", "/api/v1/series"): Rule(TENANT),
+    ("GET", "/api/v1/series/{series_id}"): Rule(TENANT, stranger=404),
+    ("POST", "/api/v1/series/{series_id}/change"): Rule(BOOKERS, "book", 404, json=SERIES),
+    ("POST", "/api/v1/series/{series_id}/cancel"): Rule(BOOKERS, "book", 404, json={}),
+    ("POST", "/api/v1/classes"): Rule(LEADERS, "book", 422, json=ASK | {"people": ["x@physics.example"]}),
+    ("GET", "/api/v1/classes/{class_id}"): Rule(TENANT, stranger=404),
+    ("POST", "/api/v1/classes/{class_id}/cancel"): Rule(BOOKERS, "book", 404),
     ("GET", "/book"): Rule(BOOKERS),
     ("POST", "/book/quote"): Rule(BOOKERS, form=ASK_FORM),
     ("POST", "/book"): Rule(BOOKERS, form=ASK_FORM),

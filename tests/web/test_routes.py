@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 
 from app.accounts import actions, sessions
 from app.kernel.actor import SCOPES, SYSTEM, Actor
-from app.kernel.ids import ACCOUNT, BOOKING, TOKEN, new_id, public
+from app.kernel.ids import ACCOUNT, BOOKING, CLASS, SERIES, TOKEN, new_id, public
 from app.main import create_app
 from tests.accounts.world import ADDRESS
 from tests.servers import Addresses, TestDatabase
@@ -101,7 +101,7 @@ def house(
     values = {
         "token": public(TOKEN, new_id()), "session": "00" * 32, "name": "sim", "pool": pool, "period": "2026-11",
         "booking_id": public(BOOKING, booking.id), "number": str(booking.number), "account": public(ACCOUNT, new_id()),
-        "cluster": "sim",
+        "cluster": "sim", "series_id": public(SERIES, new_id()), "class_id": public(CLASS, new_id()),
     }  # fmt: skip
     yield House(world, create_app(plumbing=world.plumbing), values, people, {}, {})
     world.close()
