@@ -133,7 +133,7 @@ def clusters_of(work: Work, booking_ids: Iterable[UUID]) -> dict[UUID, int]:
     """On which cluster each booking is, whoever's it is."""
     rows = work.pg.execute(
         """SELECT DISTINCT h.booking_id, a.cluster_id FROM holds h JOIN allocations a ON a.id = h.allocation_id
-            WHERE h.booking_id = ANY(%s)""",
+            WHERE h.booking_id = ANY(%s) AND h.left_at IS NULL""",
         [list(booking_ids)],
     )
     return dict(rows.fetchall())

@@ -74,6 +74,8 @@ def quote_cancel(work: Work, actor: Actor, booking_id: UUID) -> CancelTerms:
     booking = see(work, actor, booking_id)
     allow(actor, booking)
     now = work.product_now()
+    if booking.state in (State.WAITING, State.REQUESTED):  # nothing was promised to it yet
+        return CancelTerms(booking.quoted - booking.quoted, 0, booking.starts_at)
     view = view_now(work, booking, now)
     if view.state is State.ACTIVE or not may(view.state, cancel_event(view)):
         raise not_in_state(booking, view.state, "cancelled")

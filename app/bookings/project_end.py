@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Literal
 from uuid import UUID
 
-from app.bookings import due, queries
+from app.bookings import due, queries, waitlist
 from app.bookings.edits import caught_up, look_now
 from app.bookings.lifecycle import Event, State, cancel_event, leave
 from app.bookings.moves import write_changes
@@ -55,11 +55,18 @@ def end_booking(work: Work, queue: Queue, booking_id: UUID) -> bool:
     if project is None or closed(project, now) is None:
         return False
     why = f"The project {project.name} has ended."
-    view, state = caught_up(work, booking, now)
-    step = STEPS.get(state)
+    unseated = booking.state in (State.WAITING, State.REQUESTED)
+    if unseated:
+        waitlist.give_up(work, SYSTEM, booking, now)
+        step = STEPS[State(booking.state)]
+    else:
+        view, state = caught_up(work, booking, now)
+        step = STEPS.get(state)
     if step is None:
         return False
-    if step == "give up":
+    if unseated:
+        pass
+    elif step == "give up":
         event = cancel_event(view)
         write_changes(work, booking, view, leave(view, event, now, why), SYSTEM, now)
         allocation = queries.allocation_of(work, booking.id)

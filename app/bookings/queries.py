@@ -472,7 +472,8 @@ def allocation_of(work: Work, booking_id: UUID) -> Allocation | None:
     return _one(
         work,
         Allocation,
-        f"SELECT {_ALLOCATION} FROM allocations a WHERE id = (SELECT allocation_id FROM holds WHERE booking_id = %s LIMIT 1)",
+        f"SELECT {_ALLOCATION} FROM allocations a WHERE id = (SELECT allocation_id FROM holds "
+        "WHERE booking_id = %s ORDER BY left_at NULLS FIRST LIMIT 1)",
         [booking_id],
     )
 

@@ -86,18 +86,21 @@ def leave_units(work: Work, hold: Held, kept: str | None, left: str, at: datetim
         )
 
 
-def free_left(work: Work, booking_id: UUID, cluster_id: int, still: Iterable[tuple[str, int]], at: datetime) -> int:
+def free_left(
+    work: Work, booking_id: UUID, cluster_id: int, still: Iterable[tuple[str, int]], at: datetime
+) -> frozenset[UUID]:
     """Units that the booking left are given to others, save those on which something of it still is: `still` are
-    (node, GPU of the node). Returns how many holds are free."""
+    (node, GPU of the node). Returns which holds are free."""
     there = list(still)
-    return work.pg.execute(
+    freed = work.pg.execute(
         """UPDATE holds h SET live = false,
                   during = tstzrange(lower(during), least(upper(during), greatest(%(at)s, lower(during) + interval '1 second')))
             WHERE booking_id = %(booking)s AND live AND left_at IS NOT NULL AND NOT EXISTS (
                   SELECT FROM unnest(%(nodes)s::text[], %(gpus)s::int[]) t (node, gpu)
                     JOIN nodes n ON n.cluster_id = %(cluster)s AND n.name = t.node
                    WHERE n.id = h.node_id
-                     AND h.units && int4range(64 * (n.first_gpu + t.gpu), 64 * (n.first_gpu + t.gpu) + 64))""",
+                     AND h.units && int4range(64 * (n.first_gpu + t.gpu), 64 * (n.first_gpu + t.gpu) + 64))
+           RETURNING h.id""",
         {
             "at": at,
             "booking": booking_id,
@@ -105,7 +108,8 @@ def free_left(work: Work, booking_id: UUID, cluster_id: int, still: Iterable[tup
             "nodes": [node for node, _ in there],
             "gpus": [gpu for _, gpu in there],
         },
-    ).rowcount
+    )
+    return frozenset(row[0] for row in freed.fetchall())
 
 
 # --- another place ----------------------------------------------------------------------------------------------------
@@ -122,18 +126,26 @@ class Placed:
     holds: tuple[tuple[int, str], ...]
 
 
+def lift(work: Work, held: Sequence[Held]) -> None:
+    """An unstarted booking's holds occupy nothing, until they are put somewhere."""
+    work.pg.execute("UPDATE holds SET live = false WHERE id = ANY(%s)", [[h.id for h in held]])
+
+
 def put_place(work: Work, booking_id: UUID, old: Sequence[Held], allocation_id: UUID, to: Placed, at: datetime) -> None:
-    """Holds on these units instead of those that it has; an unstarted booking's rows are used again."""
-    work.pg.execute("UPDATE holds SET live = false WHERE id = ANY(%s)", [[h.id for h in old]])
-    for hold, (node, units) in zip(old, to.holds, strict=False):
+    """Holds on these units instead of those that were lifted; the rows are used again while the object is the same."""
+    same = work.pg.execute(
+        "SELECT id FROM holds WHERE id = ANY(%s) AND allocation_id = %s", [[h.id for h in old], allocation_id]
+    ).fetchall()
+    again = [h for h in old if (h.id,) in same][: len(to.holds)]
+    for hold, (node, units) in zip(again, to.holds, strict=False):
         work.pg.execute(
             """UPDATE holds SET node_id = %s, units = %s::int4multirange, during = tstzrange(%s, %s), live = true
                 WHERE id = %s""",
             [node, units, to.window.start, to.blocked_until, hold.id],
         )
-    for hold in old[len(to.holds) :]:
-        work.pg.execute("UPDATE holds SET left_at = %s WHERE id = %s", [at, hold.id])
-    for node, units in to.holds[len(old) :]:
+    rest = [h.id for h in old if h not in again]
+    work.pg.execute("UPDATE holds SET left_at = %s WHERE id = ANY(%s)", [at, rest])
+    for node, units in to.holds[len(again) :]:
         work.pg.execute(
             """INSERT INTO holds (id, booking_id, allocation_id, node_id, units, during, live, pinned)
                VALUES (%s, %s, %s, %s, %s::int4multirange, tstzrange(%s, %s), true, false)""",

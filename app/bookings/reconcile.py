@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 
 from app.accounts import cluster_users
 from app.backends.contract import Access, Backend, BackendError, Observation, Order, Place, Ref, Workload
-from app.bookings import due, queries, queries_edits, queries_life, replacing, watching
+from app.bookings import due, queries, queries_edits, queries_life, queries_requests, replacing, watching
 from app.bookings.actions_life import warn_of_end
 from app.bookings.due import Lease
 from app.bookings.evidence import apply_failure, apply_observation
@@ -27,6 +27,7 @@ from app.bookings.lifecycle import FINAL, BookingView, Event, Outage, Pace, Seen
 from app.bookings.moves import write_changes
 from app.bookings.queries import Served
 from app.bookings.queries_policies import laid_over
+from app.bookings.queries_requests import Piece
 from app.inventory import queries as inventory
 from app.inventory.connections import ask, backend_of
 from app.inventory.facts import Cluster, Pool
@@ -273,7 +274,9 @@ def _free_left(work: Work, found: Served, answer: Observation, now: datetime) ->
     if answer.state in ("ready", "degraded") and answer.places:
         there = (*answer.places, *answer.leaving)
         still = [(p.node, gpu) for p in there for gpu in (*p.gpus, *(s.gpu for s in p.slices))]
-        queries_edits.free_left(work, found.booking.id, found.booking.cluster_id, still, now)
+        freed = queries_edits.free_left(work, found.booking.id, found.booking.cluster_id, still, now)
+        units = [Piece(h.node_id, h.ranges, now, h.end, found.allocation.id) for h in found.left if h.id in freed]
+        queries_requests.pass_on(work, found.booking, units, now)
 
 
 def _lock(work: Work, lease: Lease) -> Served | None:

@@ -12,7 +12,7 @@ from decimal import Decimal
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from app.bookings import queries, queries_edits, rules, schedule
+from app.bookings import queries, queries_edits, queries_requests, rules, schedule
 from app.bookings.edits import (
     Key,
     allow,
@@ -30,6 +30,7 @@ from app.bookings.facts import Booking, PriceSegment
 from app.bookings.giving_back import Leave, Smaller, choose, freed_effects, smaller
 from app.bookings.lifecycle import BookingView, Change, Clear, Condition, Regain, State
 from app.bookings.moves import write_changes
+from app.bookings.queries_requests import Piece
 from app.inventory import queries as inventory
 from app.inventory.facts import Pool
 from app.kernel.actor import Actor
@@ -188,6 +189,7 @@ def _write(
     work: Work, booking: Booking, view: BookingView, plan: Shrink, pool: Pool, actor: Actor, now: datetime
 ) -> None:
     stay = view.asked
+    freed = _freed(work, booking, plan, pool, stay)
     _regain(work, booking, view, plan.leaves, actor, now)
     for leave in plan.leaves:
         kept = queries.multirange(leave.kept) if leave.kept else None
@@ -207,7 +209,24 @@ def _write(
     if plan.leaves:
         changes["units"] = [booking.units, to.units]
         changes["left"] = [[leave.held.node, leave.units] for leave in plan.leaves]
+    queries_requests.pass_on(work, booking, freed, now)
     queries.note(work, booking.id, "shrink", view.state, view.state, actor, now, "", changes)
+
+
+def _freed(work: Work, booking: Booking, plan: Shrink, pool: Pool, stay: bool) -> list[Piece]:
+    """What others can have at once: the time after the new end, and units on which nothing ever was."""
+    leaves = {leave.held.id: leave for leave in plan.leaves}
+    allocation = queries.allocation_of(work, booking.id)
+    assert allocation is not None
+    end, freed = plan.end + pool.policy.gap, []
+    for h in queries.holds_of(work, booking.id):
+        leave = leaves.get(h.id)
+        kept = leave.kept if leave is not None else h.ranges
+        if leave is not None and not stay:
+            freed.append(Piece(h.node_id, leave.left, h.start, h.end, allocation.id))
+        if kept and end < h.end:
+            freed.append(Piece(h.node_id, kept, end, h.end, allocation.id))
+    return freed
 
 
 def _regain(
