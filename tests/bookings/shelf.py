@@ -13,9 +13,27 @@ from app.kernel.errors import Refused
 from app.usage import actions as usage
 from tests.world import World
 
-TABLES = tuple(
-    """allocations bookings booking_prices charges commitments conditions due external_use history holds hold_moves
-    idempotency intervals metering outages outbox pools refusals requests waiting""".split()
+TABLES = (
+    "allocations",
+    "bookings",
+    "booking_prices",
+    "charges",
+    "commitments",
+    "conditions",
+    "due",
+    "external_use",
+    "history",
+    "holds",
+    "hold_moves",
+    "idempotency",
+    "intervals",
+    "metering",
+    "outages",
+    "outbox",
+    "pools",
+    "refusals",
+    "requests",
+    "waiting",
 )
 
 
