@@ -218,7 +218,7 @@ def _give(work: Work, plumbing: Plumbing, pool_id: int, waiter: Waiter) -> bool:
         return True
     changes = {"window": f"{rules.iso(window.start)} .. {rules.iso(window.end)}", "until": rules.iso(until)}
     queries.note(work, booking.id, "offer", State.WAITING, State.WAITING, SYSTEM, ground.now, "", changes)
-    _tell(work, booking, "offer", ground.now, request_id, window, until)
+    _tell(work, booking, "offer_made", ground.now, request_id, window, until)
     return True
 
 

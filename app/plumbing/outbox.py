@@ -28,6 +28,10 @@ MAILED = frozenset(
         "booking_replaced",
         "booking_degraded",
         "units_at_risk",
+        "offer_made",
+        "wait_booked",
+        "request_granted",
+        "request_rejected",
     }
 )
 """Kinds that also become a mail: what is offered, starts, ends or changes without its person's doing."""
@@ -57,6 +61,7 @@ def tell(
         "booking": booking_id,
         "payload": Jsonb(payload),
         "key": key,
+        "wall": work.wall,
     }
     work.pg.execute(_MAILED if kind in MAILED and account_id is not None else _TOLD, values)
 
@@ -67,7 +72,14 @@ VALUES (%(tenant)s, %(id)s, %(at)s, %(account)s, %(kind)s, %(booking)s, %(payloa
 ON CONFLICT (tenant_id, account_id, key) WHERE key IS NOT NULL DO NOTHING"""
 _MAILED = f"""
 WITH told AS ({_TOLD} RETURNING id)
-INSERT INTO mail (notice_id, tenant_id, next_at, tries) SELECT id, %(tenant)s, clock_timestamp(), 0 FROM told"""
+INSERT INTO mail (notice_id, tenant_id, next_at, tries) SELECT id, %(tenant)s, %(wall)s, 0 FROM told"""
 
-UNREAD = "SELECT count(*) FROM outbox WHERE account_id = %s AND read_at IS NULL"
-"""How many notices of a person in the transaction's tenant nobody has read yet."""
+
+def unread(work: Work, account_id: UUID, everywhere: bool) -> int:
+    """How many notices of a person are not read yet, 100 at most; `everywhere`: in every tenant, as the platform's people
+    are told things."""
+    sql = "SELECT count(*) FROM (SELECT FROM outbox WHERE account_id = %s AND read_at IS NULL LIMIT 100) n"
+    if not everywhere:
+        return work.pg.execute(sql, [account_id]).fetchone()[0]
+    with work.read_all():
+        return work.pg.execute(sql, [account_id]).fetchone()[0]
