@@ -24,7 +24,7 @@ def book_series(
     key: IdempotencyKey = None, dry_run: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """Book every occurrence of a rule, each a booking of its own. Refused with every conflict, each with its day."""
-    asked = _asked(body)
+    asked = asked_of(body)
     if dry_run:
         response.status_code = 200
         return made_json(series.preview_series(work, parts.queue, actor, asked))
@@ -57,9 +57,9 @@ def change_series(
     found = series.see_series(work, actor, *_named(ids.SERIES, "S-", series_id)).series
     if dry_run:
         response.status_code = 200
-        return made_json(series.preview_change(work, parts.queue, actor, found.id, _asked(body), body.since))
+        return made_json(series.preview_change(work, parts.queue, actor, found.id, asked_of(body), body.since))
     made = series.change_series(
-        work, parts.queue, actor, found.id, _asked(body), body.since,
+        work, parts.queue, actor, found.id, asked_of(body), body.since,
         key_of(key, request, body.model_dump(mode="json")), version_of(if_match),
     )  # fmt: skip
     response.headers["Location"] = f"/api/v1/series/{made.series.public_id}"
@@ -177,7 +177,7 @@ def _slot(slot: Slot, zone: str) -> dict[str, Any]:
     }
 
 
-def _asked(body: SeriesIn) -> SeriesAsk:
+def asked_of(body: SeriesIn) -> SeriesAsk:
     return SeriesAsk(body.to_ask(), body.rule, body.zone, body.local_start, body.local_end, body.on_conflict)
 
 

@@ -14,9 +14,13 @@ from fastapi.routing import iter_route_contexts
 from fastapi.testclient import TestClient
 
 from app.accounts import actions, sessions
+from app.bookings import classes, series
+from app.bookings.api_series import asked_of
+from app.bookings.schemas_series import SeriesIn
 from app.kernel.actor import SCOPES, SYSTEM, Actor
-from app.kernel.ids import ACCOUNT, BOOKING, CLASS, SERIES, TOKEN, new_id, public
+from app.kernel.ids import ACCOUNT, BOOKING, TOKEN, new_id, public
 from app.main import create_app
+from app.plumbing.queue import NoQueue
 from tests.accounts.world import ADDRESS
 from tests.servers import Addresses, TestDatabase
 from tests.web.route_table import ROUTES, SIGNED_IN, Rule
@@ -96,12 +100,22 @@ def house(
             people[name] = actions.create_account(work, SYSTEM, login=f"{name}@example.test", name=name)
             actions.grant_platform_role(work, SYSTEM, people[name], role)
     booking = world.book("physics-member", start="2026-12-02T09:00:00+01:00")
+    lead = world.actor("physics-lead")
+    with world.work("physics") as work:
+        asked = SeriesIn.model_validate(
+            ROUTES["POST", "/api/v1/series"].json | {"local_start": "2026-12-20T09:00", "local_end": "2026-12-20T10:00"}
+        )
+        made = series.book_series(work, NoQueue(), world.actor("physics-member"), asked_of(asked))
+        taught = classes.book_class(
+            work, NoQueue(), lead, world.ask(start="2026-12-21T09:00:00+01:00"), ["member@physics.example"]
+        )
     with world.work() as work:
         pool = work.pg.execute("SELECT name FROM pools LIMIT 1").fetchone()[0]
     values = {
         "token": public(TOKEN, new_id()), "session": "00" * 32, "name": "sim", "pool": pool, "period": "2026-11",
         "booking_id": public(BOOKING, booking.id), "number": str(booking.number), "account": public(ACCOUNT, new_id()),
-        "cluster": "sim", "series_id": public(SERIES, new_id()), "class_id": public(CLASS, new_id()),
+        "cluster": "sim", "series_id": made.series.public_id,
+        "class_id": taught.one.public_id,
     }  # fmt: skip
     yield House(world, create_app(plumbing=world.plumbing), values, people, {}, {})
     world.close()
