@@ -28,6 +28,8 @@ _ROOMS = ("accounts", "inventory", "quotas", "pricing", "bookings", "usage", "bi
 ROUTERS = (
     *(f"app.{room}.{face}" for room in _ROOMS for face in ("api", "pages")),
     "app.dashboards.booking_pages",
+    "app.bookings.api_edits",
+    "app.bookings.pages_edits",
     "app.bookings.api_policies",
     "app.bookings.api_series",
 )

@@ -56,7 +56,7 @@ def book(
         return quote_json(actions.quote(work, actor, ask))
     booked = actions.book(work, parts.queue, actor, ask, key_of(key, request, body.model_dump(mode="json")))
     response.headers["Location"] = f"/api/v1/bookings/{booked.public_id}"
-    return _answer(work, response, booked)
+    return answer_of(work, response, booked)
 
 
 @router.get("/bookings")
@@ -107,7 +107,7 @@ def list_bookings(
 @router.get("/bookings/{booking_id}")
 def get_booking(booking_id: str, work: InTransaction, actor: Reader, response: Response) -> dict[str, Any]:
     """One booking, with its conditions, nodes, price schedule and history."""
-    return _answer(work, response, edits.find(work, actor, booking_id))
+    return answer_of(work, response, edits.find(work, actor, booking_id))
 
 
 @router.post("/bookings/{booking_id}/cancel")
@@ -118,7 +118,7 @@ def cancel(
     """Give a booking up before it is active. Nothing is charged."""
     booking = edits.find(work, actor, booking_id)
     made = key_of(key, request, {})
-    return _answer(work, response, leaving.cancel(work, parts.queue, actor, booking.id, made, version_of(if_match)))
+    return answer_of(work, response, leaving.cancel(work, parts.queue, actor, booking.id, made, version_of(if_match)))
 
 
 @router.post("/bookings/{booking_id}/release")
@@ -129,7 +129,7 @@ def release(
     """Give an active booking back now: charged to this second."""
     booking = edits.find(work, actor, booking_id)
     made = key_of(key, request, {})
-    return _answer(work, response, leaving.release(work, parts.queue, actor, booking.id, made, version_of(if_match)))
+    return answer_of(work, response, leaving.release(work, parts.queue, actor, booking.id, made, version_of(if_match)))
 
 
 @router.post("/bookings/{booking_id}/extend")
@@ -149,7 +149,7 @@ def extend(
         }
     made = key_of(key, request, body.model_dump(mode="json"))
     extended = extending.extend(work, parts.queue, actor, booking.id, body.duration, body.end, made, version_of(if_match))
-    return _answer(work, response, extended)
+    return answer_of(work, response, extended)
 
 
 # --- shapes -----------------------------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ def booking_json(booking: Booking, charged: Decimal | None) -> dict[str, Any]:
     }
 
 
-def _answer(work: Work, response: Response, booking: Booking) -> dict[str, Any]:
+def answer_of(work: Work, response: Response, booking: Booking) -> dict[str, Any]:
     """One booking in full, with its ETag."""
     more = queries.detail_of(work, booking.id)
     planned = booking.state in ("WAITING", "REQUESTED", "BOOKED") and not any(h.pinned for h in more.held)
