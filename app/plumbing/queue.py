@@ -98,6 +98,7 @@ class CeleryQueue:
         while (message := self._waiting.get()) is not None:
             if not self._quiet():
                 self._send(*message)
+            self._waiting.task_done()
 
     def _send(self, name: str, args: tuple[Any, ...]) -> None:
         to = "backend" if name.startswith("reconcile.") else "default"

@@ -154,6 +154,41 @@ def test_a_month_written_otherwise_is_told(firm, month):
         assert (answer.status_code, answer.json()["code"]) == (422, "month")
 
 
+@pytest.mark.parametrize("month", ["0001-01", "1999-12", "2200-01", "9999-12"])
+def test_months_of_no_real_year_are_told_everywhere(firm, month):
+    """The first and last months that a calendar knows have no neighbours: they were an error of ours."""
+    api, browser = firm.api("platform-finance"), firm.browser("platform-finance")
+    for path in (f"/api/v1/statements?month={month}", f"/api/v1/statements/{month}?tenant=physics",
+                 f"/api/v1/statements/{month}/csv?tenant=physics", f"/api/v1/reports/{month}/csv"):  # fmt: skip
+        answer = api.get(path)
+        assert (answer.status_code, answer.json()["code"]) == (422, "month"), path
+    for path in (f"/finance/month/{month}", f"/finance/{month}/report.csv", f"/statements/physics/{month}",
+                 f"/statements/physics/{month}/lines.csv"):  # fmt: skip
+        assert browser.see(path).status_code == 422, path
+    for near in ("2000-01", "2199-12"):
+        assert browser.see(f"/finance/month/{near}").status_code == 200
+    # a project's page shows the running month instead
+    assert firm.browser("physics-member").see(f"/projects/plasma?month={month}").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "instant", ["0001-01-01T00:00:00+00:00", "0001-01-01T00:00:00+14:00", "1999-12-31T00:00:00+00:00",
+                "2100-01-01T00:00:00+00:00", "9999-12-31T23:59:59-12:00"]
+)  # fmt: skip
+def test_prices_of_no_real_year_are_told(firm, instant):
+    body = {"price_group": "far", "currency": "CHF", "effective_at": instant, "prices": {"h100": "1.80"}}
+    answer = firm.api("platform-finance").post("/api/v1/prices", json=body)
+    assert answer.status_code == 422, answer.text
+    fields = {"book": "internal/CHF", "valid_from": instant[:16], "note": "", "price.h100": "2.50", "price.h200": ""}
+    browser = firm.browser("platform-finance")
+    browser.see("/finance/prices")
+    for step in ("preview", "publish"):
+        page = browser.submit("/finance/prices", step=step, **fields)
+        if step == "publish" or not instant.startswith("2100"):  # a preview of a year that can be written is shown
+            assert page.status_code == 422, page.text
+    assert firm.money.rows("SELECT count(*) FROM price_versions WHERE price_group = 'far'") == [(0,)]
+
+
 def test_a_charge_can_be_opened_down_to_intervals_and_prices(firm):
     api, draft = firm.api("physics-member"), firm.api("physics-finance").get("/api/v1/statements/2026-03").json()
     booking = draft["lines"][0]["booking"]

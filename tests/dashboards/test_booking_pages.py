@@ -21,7 +21,7 @@ from app.usage.actions import meter
 from app.usage.reconcile import collect_one
 from tests.accounts.world import Browser
 from tests.bookings.test_pages import People, text_of
-from tests.world import START, World, make_world
+from tests.world import H100, START, World, make_world
 
 HOUR = timedelta(hours=1)
 MINUTE = timedelta(minutes=1)
@@ -178,6 +178,30 @@ def test_extended_and_cancelled_on_the_page(world: World, browse: People) -> Non
     assert world.look(booking).state == "CANCELLED"
 
 
+@pytest.mark.parametrize(("verb", "fields"), [("cancel", {}), ("release", {}), ("extend", {"by": "PT1H"})])
+def test_a_forms_key_is_of_its_booking(world: World, browse: People, verb: str, fields: dict[str, str]) -> None:
+    """The same key under the form of another booking is another request: it does nothing, and says so."""
+    start = {} if verb == "release" else {"start": (START + 5 * HOUR).isoformat()}
+    one, other = (world.book(units=2, duration="PT2H", name=name, **start) for name in ("One", "Other"))
+    world.settle()
+    before = world.look(other)
+    browser = browse()
+    for _ in range(2):  # sent twice, done once
+        answer = browser.submit(f"/bookings/{one.label}/{verb}", idempotency_key="the-key", **fields)
+        assert answer.headers["location"] == f"/bookings/{one.label}"
+    said = text_of(browser.see(f"/bookings/{one.label}"))
+    assert f"{one.label} was not" not in said
+    answer = browser.submit(f"/bookings/{other.label}/{verb}", idempotency_key="the-key", **fields)
+    assert answer.headers["location"] == f"/bookings/{other.label}"
+    said = text_of(browser.see(f"/bookings/{other.label}"))
+    assert f"{other.label} was not" in said
+    assert "This form was sent before" in said
+    after = world.look(other)
+    assert (after.state, after.ends_at, after.version) == (before.state, before.ends_at, before.version)
+    if verb == "extend":
+        assert world.look(one).ends_at == one.ends_at + HOUR, "once"
+
+
 def test_the_effect_of_a_verb_follows_what_is_chosen(world: World, browse: People) -> None:
     booking = world.book(units=8, start=(START + 5 * HOUR).isoformat(), duration="PT2H")
     world.book(
@@ -324,6 +348,7 @@ def test_the_file_of_the_list_is_safe_for_spreadsheets(world: World, browse: Peo
 
 
 def test_an_idle_booking_is_named_with_what_a_release_gives_back(world: World, browse: People) -> None:
+    world.set_policy(H100, no_show=None)
     booking = world.book(units=8, within="node", duration="PT6H", workload="none")
     world.settle()
     world.pass_time(HOUR)

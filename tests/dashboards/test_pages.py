@@ -231,7 +231,8 @@ def test_an_idle_booking_is_on_the_lists_until_the_condition_is_over(company: Co
     """Whoever finds it idle writes the condition; the lists show what is written, to those who can do something."""
     booking = company.book("acme", "Forgotten", 8, workload="none")
     busy = company.book("acme", "Tokamak", 8)
-    company.go_to(START + 2 * HOUR)
+    company.go_to(START + HOUR / 60)
+    company.set_clock(START + 2 * HOUR)  # and nobody has looked since
     told = "“Forgotten” has been idle for 1 h 30 min"
     assert "has been idle" not in company.browser("acme").see("/").text
     assert "is idle" not in company.browser("acme").see("/projects/plasma").text

@@ -128,6 +128,7 @@ def test_the_broker_flushed_the_rows_are_found_within_one_sweep(site: Site) -> N
     with redis.Redis.from_url(site.environment["REDIS_URL"]) as client:
         waiting = site.world.book(units=1, duration="PT1H")
         site.queue.send("reconcile.cluster", site.world.cluster_id)
+        site.queue._waiting.join()  # it is at the broker
         client.flushall()
         # stale ones: of a cluster that never was, of a booking that is no more, with a task nobody knows
         site.queue.send("reconcile.cluster", 4711)

@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 from tests.faults.processes import Answer, Client, Site
+from tests.requirements import required
 from tests.world import H100, H200, START, nodes_csv
 
 CLIENTS = 50
-ROUNDS = int(os.environ.get("BERTH_RACE_ROUNDS", "25"))
-"""BERTH_RACE_ROUNDS=100 is the whole proof: about two minutes of both cores."""
+ROUNDS = int(os.environ.get("BERTH_RACE_ROUNDS", "100" if required("faults") else "25"))
+"""A hundred are the whole proof, minutes of both cores: made where every suite is asked for."""
 HOUR = timedelta(hours=1)
 pytestmark = pytest.mark.xdist_group("faults-race")
 
