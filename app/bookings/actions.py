@@ -11,7 +11,7 @@ from uuid import UUID
 
 from psycopg.errors import ExclusionViolation
 
-from app.bookings import alternatives, approvals, ground, offers, policies, queries, rules, waits, wanted
+from app.bookings import alternatives, approvals, gaps, ground, offers, policies, queries, rules, waits, wanted
 from app.bookings.capacity import Busy
 from app.bookings.edits import RECONCILE, Key, done_before
 from app.bookings.facts import Booking
@@ -257,19 +257,21 @@ def _again(desk: Desk, ask: Ask, offer: Offer, pool: Pool, taken: Busy) -> Offer
     placement, moves = offer.placement, ()
     if blocked.end > offer.window.end + pool.policy.gap + _WAITED:  # the clock was moved meanwhile
         taken = queries.taken(work, offers.positions_of(offer), blocked)
-    if taken.touches(blocked) or pool.capacity_version != offer.pool.capacity_version:
-        found = place(offers.with_holds(work, capacity, blocked), ask.shape, window, gap)
-        if isinstance(found, NoPlace) and ask.start is not None:
+    rest = pool.policy.min_gap
+    if taken.touches(blocked) or pool.capacity_version != offer.pool.capacity_version or rest:
+        held = offers.with_holds(work, capacity, Window(blocked.start - rest, blocked.end + rest))
+        found = place(gaps.neat(held, window, pool.policy, now), ask.shape, window, gap)
+        if isinstance(found, NoPlace) and ask.start is not None and not rest:
             anyhow = offers.with_others_moved(desk, pool, capacity, ask.shape, window, found)
             found, moves = (anyhow, ()) if isinstance(anyhow, NoPlace) else (anyhow.placement, anyhow.moves)
         if isinstance(found, NoPlace) and ask.start is None:
             ready = offers.prepared(work, capacity, now)
             first, until = wanted.bounds(ask, pool.policy, now)
-            start = offers.soonest(ready, ask.shape, ask.length, first, until, gap)
+            start = offers.soonest(ready, ask.shape, ask.length, first, until, gap, rest=(pool.policy, now))
             if start is None:
                 raise _Lost(pool.id, (rules.no_start(ask.shape, pool.kind, pool.cluster, until),))
             window = Window(start, start + ask.length)
-            found = place(ready.pool, ask.shape, window, gap)
+            found = place(gaps.neat(ready.pool, window, pool.policy, now), ask.shape, window, gap)
         if isinstance(found, NoPlace):
             raise _Lost(pool.id, (rules.no_place(found, pool.kind, pool.cluster),))
         placement = found

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from app.bookings import offers, rules, wanted
+from app.bookings import gaps, offers, rules, wanted
 from app.bookings.capacity import Shape
 from app.bookings.earliest import Grid, longest
 from app.bookings.offers import Desk, Offer
@@ -64,6 +64,7 @@ def _candidates(desk: Desk, ask: Ask) -> Iterator[tuple[str, Ask]]:
     mended, change = _mended(desk, ask, near[0])
     if change:
         yield change, mended
+    yield from _at_edges(desk, mended, near)
     yield "time", replace(mended, start=None, earliest=None, latest=None)
     yield from (("time", later) for later in _later(desk, mended, near))
     if mended.start is not None:
@@ -138,6 +139,24 @@ def _mended(desk: Desk, ask: Ask, pool: Pool) -> tuple[Ask, str]:
     return ask, change
 
 
+def _at_edges(desk: Desk, ask: Ask, pools: list[Pool]) -> Iterator[tuple[str, Ask]]:
+    """Where too short a time would be left beside others: begin when they end, or end when they begin."""
+    if ask.start is None:
+        return
+    for pool in pools[:4]:
+        policy, window = pool.policy, Window(ask.start, ask.start + ask.length)
+        if not policy.min_gap:
+            continue
+        rest = Window(window.start - policy.min_gap, window.end + policy.gap + policy.min_gap)
+        capacity = inventory.capacity_of(desk.work, [pool])[pool.id]
+        for left in gaps.slivers(desk.held(capacity, rest), window, policy, desk.now)[:4]:
+            if left.ended is not None:
+                yield "time", _at(ask, left.ended)
+            elif left.begins is not None:
+                yield "time", _at(ask, left.begins - policy.gap - ask.length)
+                yield "length", replace(ask, length=left.begins - policy.gap - ask.start)
+
+
 def _later(desk: Desk, ask: Ask, pools: list[Pool]) -> Iterator[Ask]:
     """The first start on the grid at or after the one asked: soonest may be too early for who asked for next week."""
     for pool in pools[:4]:
@@ -153,6 +172,7 @@ def _later(desk: Desk, ask: Ask, pools: list[Pool]) -> Iterator[Ask]:
             desk.now + pool.policy.horizon,
             int(pool.policy.gap.total_seconds()),
             grid,
+            (pool.policy, desk.now),
         )
         if start is not None and start != ask.start:
             later = _at(ask, start)

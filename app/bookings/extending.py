@@ -5,13 +5,13 @@ Who comes after gives way where that breaks no promise: a booking that has not s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
 from psycopg.errors import ExclusionViolation
 
-from app.bookings import approvals, ground, offers, policies, queries, rules, schedule
+from app.bookings import approvals, gaps, ground, offers, policies, queries, rules, schedule
 from app.bookings.capacity import FOREVER, instant
 from app.bookings.edits import (
     Key,
@@ -172,6 +172,7 @@ def _extension(desk: Desk, booking: Booking, pool: Pool, end: datetime, scopes: 
     reasons = rules.check_extension(booking.window, _first_end(desk.work, booking), end, pool.policy, desk.now)
     if reasons and end <= booking.ends_at:
         raise Refused(Refusal(tuple(reasons)))
+    reasons += rules.check_open(pool.policy, pool.kind, pool.cluster)
     if not pool.writes:
         said = f"Berth only looks at {pool.cluster} now and changes nothing there."
         reasons.append(Reason("nothing_offered", said, fix="Ask the operators when it is open again.", field="end"))
@@ -189,6 +190,8 @@ def _extension(desk: Desk, booking: Booking, pool: Pool, end: datetime, scopes: 
             reasons.append(_until_when(held, free - pool.policy.gap, booking.kind_name, found))
         else:
             moves = found.moves
+    elif free is not None and (left := gaps.gap_after(free, end, pool.policy)) is not None:
+        reasons.append(replace(gaps.check_gap(left, pool.policy), field="end"))
     segments = desk.segments(booking.kind, added)
     if segments is None:
         reasons.append(rules.no_price(booking.kind, desk.project.price_group))

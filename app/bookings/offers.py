@@ -16,7 +16,7 @@ from uuid import UUID
 from weakref import WeakKeyDictionary
 from zoneinfo import ZoneInfo
 
-from app.bookings import ground, policies, queries, rules, rules_load, waits, wanted
+from app.bookings import gaps, ground, policies, queries, rules, rules_load, waits, wanted
 from app.bookings.capacity import Busy, NodeUnits, PoolSnapshot, Shape, epoch
 from app.bookings.earliest import Grid, Prepared, earliest, prepare
 from app.bookings.facts import PriceSegment, Project
@@ -39,6 +39,8 @@ from app.pricing.rules import Cost, Price, Segment, cost, schedule
 from app.quotas import queries as quotas
 from app.quotas.rules import Piece, QuotaEffect, Scope, check, months_of, pieces
 
+_TRIES = 200
+"""Starts that are looked at for one that leaves no sliver: two days on a grid of a quarter of an hour."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EVER = timedelta(days=3653)
 _STATIC: WeakKeyDictionary[PoolCapacity, tuple[PoolSnapshot, str, list[int]]] = WeakKeyDictionary()
@@ -306,8 +308,15 @@ def _exact(desk: Desk, ask: Ask, pools, capacities) -> Iterator[Offer | tuple[Po
     )
     for pool, window, segments, reasons in priced:
         held = desk.held(capacities[pool.id], _blocked(window, pool))
-        found, moves = place(held, ask.shape, window, _gap(pool)), ()
-        if isinstance(found, NoPlace) and desk.gives_way and not reasons:
+        found, moves = place(gaps.neat(held, window, pool.policy, desk.now), ask.shape, window, _gap(pool)), ()
+        left = gaps.slivers(held, window, pool.policy, desk.now)
+        if left and isinstance(found, NoPlace) and isinstance(place(held, ask.shape, window, _gap(pool)), NoPlace):
+            left = ()  # it is not for the slivers that it does not fit
+        if isinstance(found, NoPlace) and left:
+            reasons = [*reasons, gaps.check_gap(left[0], pool.policy)]
+            yield pool, tuple(reasons)
+            continue
+        if isinstance(found, NoPlace) and desk.gives_way and not reasons and not pool.policy.min_gap:
             anyhow = with_others_moved(desk, pool, capacities[pool.id], ask.shape, window, found)
             found, moves = (anyhow, ()) if isinstance(anyhow, NoPlace) else (anyhow.placement, anyhow.moves)
         if isinstance(found, NoPlace):
@@ -333,7 +342,7 @@ def _soonest(desk: Desk, ask: Ask, pools, capacities) -> Iterator[Offer | tuple[
         reasons += wanted.check_between(ask, pool.policy, desk.now)
         first, until = wanted.bounds(ask, pool.policy, desk.now)
         ready = desk.ready(capacities[pool.id])
-        start = soonest(ready, ask.shape, ask.length, first, until, _gap(pool))
+        start = soonest(ready, ask.shape, ask.length, first, until, _gap(pool), rest=(pool.policy, desk.now))
         if start is None and any(r.in_request for r in reasons):
             yield pool, tuple(reasons)
             continue
@@ -349,7 +358,7 @@ def _soonest(desk: Desk, ask: Ask, pools, capacities) -> Iterator[Offer | tuple[
         segments = desk.segments(pool.kind, window)
         if segments is None:
             reasons.append(rules.no_price(pool.kind, desk.project.price_group))
-        placed = place(ready.pool, ask.shape, window, _gap(pool))
+        placed = place(gaps.neat(ready.pool, window, pool.policy, desk.now), ask.shape, window, _gap(pool))
         if reasons or segments is None or isinstance(placed, NoPlace):
             yield pool, tuple(reasons)
             continue
@@ -372,11 +381,12 @@ def _soonest_asked(
     desk: Desk, ask: Ask, pool: Pool, ready: Prepared, first: datetime, until: datetime
 ) -> tuple[Window, Placement, tuple[Segment, ...], Cost, Approval | None] | Reason:
     """The first place that leaves somebody time to approve it."""
-    start = soonest(ready, ask.shape, ask.length, first, until, _gap(pool))
+    start = soonest(ready, ask.shape, ask.length, first, until, _gap(pool), rest=(pool.policy, desk.now))
     if start is None:
         return rules.no_start(ask.shape, pool.kind, pool.cluster, until)
     window = Window(start, start + ask.length)
-    placed, segments = place(ready.pool, ask.shape, window, _gap(pool)), desk.segments(pool.kind, window)
+    neat = gaps.neat(ready.pool, window, pool.policy, desk.now)
+    placed, segments = place(neat, ask.shape, window, _gap(pool)), desk.segments(pool.kind, window)
     if segments is None:
         return rules.no_price(pool.kind, desk.project.price_group)
     assert not isinstance(placed, NoPlace)
@@ -392,9 +402,24 @@ def soonest(
     until: datetime,
     gap: int,
     grid: Grid | None = None,
+    rest: tuple[Policy, datetime] | None = None,
 ) -> datetime | None:
-    """The earliest start that fits and ends by `until`."""
-    return earliest(ready, shape, int(length.total_seconds()), not_before, until, gap, grid)
+    """The earliest start that fits and ends by `until`.
+
+    `rest`: policy and instant; where it leaves a least time between bookings, the first of some starts that do.
+    """
+    seconds = int(length.total_seconds())
+    start = earliest(ready, shape, seconds, not_before, until, gap, grid)
+    if rest is None or not rest[0].min_gap:
+        return start
+    for _ in range(_TRIES):
+        if start is None:
+            return None
+        window = Window(start, start + length)
+        if not isinstance(place(gaps.neat(ready.pool, window, *rest), shape, window, gap), NoPlace):
+            return start
+        start = earliest(ready, shape, seconds, start + timedelta(seconds=1), until, gap, grid)
+    return None
 
 
 def quota_of(
@@ -500,4 +525,6 @@ def _gap(pool: Pool) -> int:
 
 
 def _blocked(window: Window, pool: Pool) -> Window:
-    return Window(window.start, window.end + pool.policy.gap)
+    """The time of which must be known what is held: with the cleaning after it, and the least time beside it."""
+    rest = pool.policy.min_gap
+    return Window(window.start - rest, window.end + pool.policy.gap + rest)

@@ -225,7 +225,8 @@ def _start_in(
     ready = offers.prepared(desk.work, capacity, desk.now)
     grid, gap = Grid(int(policy.grid.total_seconds()), offers.EPOCH), int(policy.gap.total_seconds())
     first = rules.snap_instant(max(anchor, desk.now + policy.lead), policy.grid)
-    start = offers.soonest(ready, ask.shape, ask.length, first, desk.now + policy.horizon, gap, grid)
+    until, rest = desk.now + policy.horizon, (policy, desk.now)
+    start = offers.soonest(ready, ask.shape, ask.length, first, until, gap, grid, rest)
     if start is None:
         return None
     window = Window(start, start + ask.length)
