@@ -90,8 +90,7 @@ class SeriesIn(BaseModel):
 
     def to_ask(self) -> Ask:
         """What each occurrence asks for, without its time."""
-        own = {"rule", "zone", "local_start", "local_end", "on_conflict"}
-        return Ask.of(BookingIn.model_validate(self.model_dump(exclude=own) | _WITHOUT_TIME))
+        return Ask.of(BookingIn.model_validate(self.model_dump(include=set(BookingIn.model_fields)) | _WITHOUT_TIME))
 
 
 class ChangeSeriesIn(SeriesIn):
