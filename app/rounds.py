@@ -14,12 +14,23 @@ from app.accounts.queries import tenants
 from app.accounts.sessions import forget_sessions, forget_tries
 from app.backends.contract import Backend
 from app.billing import actions as billing
-from app.bookings import due, queries_requests, reconcile, reconcile_look, reconcile_requests, waitlist
+from app.bookings import (
+    due,
+    project_end,
+    queries_requests,
+    reconcile,
+    reconcile_look,
+    reconcile_requests,
+    replanned,
+    waitlist,
+)
 from app.bookings import queries as bookings
 from app.bookings.lifecycle import Pace
 from app.inventory import queries as inventory
 from app.inventory import reconcile as looks
 from app.inventory.connections import backend_of
+from app.notices import actions_mail
+from app.notices import queries as notices
 from app.plumbing.db import Work
 from app.plumbing.runtime import Plumbing
 from app.usage import actions as usage
@@ -32,6 +43,10 @@ KEPT = timedelta(days=30)
 """How long ended sessions stay visible."""
 KEYS_KEPT = timedelta(days=7)
 """How long the answer to an idempotency key is kept, on the wall clock."""
+
+
+MAIL_KEPT = timedelta(hours=1)
+"""How long mail waits where none is sent: who sets a mail server up does not send the news of last month."""
 
 
 class Hint(NamedTuple):
@@ -49,20 +64,35 @@ def find_work(plumbing: Plumbing, usage_waited: timedelta = timedelta(0)) -> lis
     with plumbing.database.work() as work:
         now = work.product_now()
         values = {"now": now, "wall": work.wall, "waited": usage_waited, "most": usage_queries.MOST_COLLECTED}
-        clusters, requests, looks_due, collections, meterings = work.together(
+        clusters, requests, looks_due, collections, meterings, mail = work.together(
             (due.CLUSTERS_DUE, values),
             (queries_requests.DUE, values),
             (inventory.CLUSTERS_TO_LOOK_AT, values),
             (usage_queries.DUE_COLLECTIONS, values),
             (usage_queries.DUE_METERINGS, values),
+            (notices.MAIL_DUE, values),
         )
+        send = plumbing.settings.smtp_host is not None and mail[0][0]
         return [
             *(Hint("reconcile.cluster", (i,)) for (i,) in clusters),
             *(Hint(waitlist.LOOK, (str(t), str(s))) for t, s in requests),
             *(Hint("reconcile.look", (i,)) for (i,) in looks_due),
             *_collections(work, collections),
             *(Hint("usage.meter", (str(t), str(b))) for t, b in meterings),
+            *([Hint("mail.send", ())] if send else ()),
+            *_across_tenants(work, values),
         ]
+
+
+def _across_tenants(work: Work, values: dict[str, Any]) -> list[Hint]:
+    """What has to be told to bookings, or done with them, and stands in no list of due rows."""
+    with work.read_all():
+        moved = work.pg.execute(replanned.MOVED).fetchall()
+        ended = work.pg.execute(project_end.DUE, values).fetchall()
+    return [
+        *(Hint("bookings.replanned", (str(t), str(b))) for t, b in moved),
+        *(Hint("bookings.project_end", (str(t), str(b))) for t, b in ended),
+    ]
 
 
 def _collections(work: Work, due_ones: list[tuple]) -> list[Hint]:
@@ -128,6 +158,18 @@ def meter_booking(plumbing: Plumbing, tenant_id: str, booking_id: str) -> None:
         billing.charge(work, UUID(booking_id))
 
 
+def tell_moved(plumbing: Plumbing, tenant_id: str, booking_id: str) -> None:
+    """Tell a booking that it went to other units."""
+    with plumbing.database.work(UUID(tenant_id)) as work:
+        replanned.tell_moved(work, UUID(booking_id))
+
+
+def end_with_project(plumbing: Plumbing, tenant_id: str, booking_id: str) -> None:
+    """Take the step of a booking whose project has ended."""
+    with plumbing.database.work(UUID(tenant_id)) as work:
+        project_end.end_booking(work, plumbing.queue, UUID(booking_id))
+
+
 def tidy(plumbing: Plumbing) -> None:
     """Remove what nobody needs any more, a bounded amount at a time."""
     with plumbing.database.work() as work:
@@ -136,6 +178,8 @@ def tidy(plumbing: Plumbing) -> None:
             work.keep()
         forget_sessions(work, work.wall - KEPT)
         forget_tries(work)
+        if plumbing.settings.smtp_host is None:
+            notices.forget_mail(work, work.wall - MAIL_KEPT)
         with work.read_all():
             every = [tenant.id for tenant in tenants(work)]
     for tenant_id in every:
@@ -150,6 +194,9 @@ TASKS: dict[str, Callable[..., Any]] = {
     "reconcile.look": look_at_cluster,
     "reconcile.usage": collect_usage,
     "usage.meter": meter_booking,
+    "bookings.replanned": tell_moved,
+    "bookings.project_end": end_with_project,
+    "mail.send": actions_mail.send_due,
 }
 
 

@@ -55,6 +55,16 @@ class Settings(BaseSettings):
     lease_seconds: int = Field(default=30, ge=1, le=3600)
     """How long a worker that says nothing more keeps its work, at least; longer where a cluster may take longer."""
 
+    smtp_host: str | None = None
+    """The mail server; without one notices stand in the pages alone."""
+    smtp_port: int = Field(default=587, ge=1, le=65535)
+    smtp_tls: Literal["starttls", "tls", "none"] = "starttls"
+    """How the way there is encrypted: after a greeting, from the first byte on, or not at all (a server on this machine)."""
+    smtp_user: str | None = None
+    smtp_password: SecretStr | None = None
+    mail_from: str | None = None
+    """Who mail comes from: `berth@example.org`, or `Berth <berth@example.org>`."""
+
     log: Literal["console", "json"] = "console"
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     log_instants: bool = True
@@ -109,12 +119,17 @@ class Settings(BaseSettings):
     def _safe(self) -> Settings:
         if self.oidc_issuer and not self.oidc_client_id:
             raise ValueError("BERTH_OIDC_ISSUER is set, so BERTH_OIDC_CLIENT_ID has to be set too")
+        if self.smtp_host and not self.mail_from:
+            raise ValueError("BERTH_SMTP_HOST is set, so BERTH_MAIL_FROM has to be set too")
+        if self.mail_from and ("@" not in self.mail_from or any(ord(c) < 32 for c in self.mail_from)):
+            raise ValueError("BERTH_MAIL_FROM is an address, such as berth@example.org")
         if self.environment == "production":
             if not self.database_url or not self.redis_url:
                 raise ValueError("in production DATABASE_URL and REDIS_URL have to be set")
             for name, secret in (
                 ("SECRET_KEY", self.secret_key),
                 ("BERTH_OIDC_CLIENT_SECRET", self.oidc_client_secret),
+                ("BERTH_SMTP_PASSWORD", self.smtp_password),
             ):
                 if secret is not None:
                     _refuse_placeholder(name, secret.get_secret_value())

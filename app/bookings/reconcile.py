@@ -42,7 +42,7 @@ log = get_log("reconcile")
 _BREAKER = (timedelta(seconds=5), timedelta(minutes=2))
 _LEFT_ALONE = timedelta(minutes=1)
 """How long an object is left alone on which our own code has failed."""
-_BEFORE_GRACE = timedelta(seconds=60)
+_BEFORE_GRACE = timedelta(minutes=5)
 """How long before its end a booking that may run on is made longer on the cluster."""
 _INDEFINITE = frozenset({"timeout", "unreachable", "authentication", "busy", "unknown"})
 

@@ -21,6 +21,8 @@ from app.inventory import queries as inventory
 from app.inventory.facts import Pool
 from app.kernel.actor import Actor
 from app.kernel.window import Window, local_midnight, month_of
+from app.notices import queries as notices
+from app.notices.shown import notice_row
 from app.plumbing.db import Work
 from app.pricing import queries as pricing
 from app.pricing.rules import schedule
@@ -68,7 +70,7 @@ def home(work: Work, actor: Actor, zone: ZoneInfo, project_slug: str | None) -> 
             )
             for p in seen[:4]
         ),
-        notices=_notices(work, actor),
+        notices=_notices(work, actor, now),
         may_book=may_book,
     )
 
@@ -198,24 +200,6 @@ def _largest(free: list[Prepared], now: datetime) -> str:
 
 # --- notices ----------------------------------------------------------------------------------------------------------
 
-_NOTICES = {
-    "booking_active": ("is active", "player-play"),
-    "booking_ended": ("has ended", "check"),
-    "booking_degraded": ("has lost units", "alert-triangle"),
-    "booking_late": ("is late", "clock"),
-    "booking_blocked": ("cannot start", "alert-triangle"),
-    "booking_not_provided": ("was not provided and is not charged", "ban"),
-}
-
-
-def _notices(work: Work, actor: Actor) -> tuple[Notice, ...]:
+def _notices(work: Work, actor: Actor, now: datetime) -> tuple[Notice, ...]:
     """The newest things that were told to this person."""
-    if actor.account_id is None:
-        return ()
-    found = []
-    for kind, payload, at in queries.notices_of(work, actor.account_id, 5):
-        verb, icon = _NOTICES.get(kind, (kind.replace("_", " "), "info-circle"))
-        number, name = payload.get("number"), payload.get("name", "A booking")
-        href = f"/bookings/B-{number}" if number else None
-        found.append(Notice(f"“{name}” {verb}", _sentence_of(str(payload.get("why", ""))), icon, href, at))
-    return tuple(found)
+    return tuple(notice_row(one, actor.zone, now) for one in notices.notices(work, actor, limit=5))

@@ -18,6 +18,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from app.accounts.queries import Caller, Place, places_of
 from app.kernel.actor import Actor
 from app.kernel.errors import Forbidden
+from app.plumbing import outbox
 from app.plumbing.db import Work
 from app.web import csrf
 from app.web.deps import InTransaction, Parts, SignedInCaller
@@ -110,6 +111,7 @@ def _frame(request: Request, work: Work, caller: Caller, secure: bool) -> Frame:
         scopes=tuple(_scope(place, actor, session.project_id if session else None) for place in places),
         nav=navigation(actor, request.url.path),
         flashes=(note,) if note else (),
+        notices=outbox.unread(work, actor.account_id, bool(actor.platform_roles)) if actor.account_id else 0,
         book_href="/book" if any(r != "viewer" for r in actor.project_roles.values()) or "admin" in actor.tenant_roles
         else None,
         clock_note=("demo clock, stopped" if stopped else "demo clock") if movable else None,

@@ -1594,6 +1594,29 @@ def errors() -> dict[str, v.ErrorPage]:
     }
 
 
+def notices() -> v.NoticesPage:
+    return v.NoticesPage(
+        notices=(
+            v.Notice(
+                "Nobody uses “Ablation sweep”",
+                "Nothing has used it since 13:00. It is released at 13:30 unless that changes. "
+                "Release it now and CHF 65.72 is not charged.",
+                "zzz",
+                "/bookings/B-2417",
+                NOW - H / 4,
+                True,
+            ),
+            v.Notice("“Night training” has other units", "alps-0102 became alps-0107.", "arrows-exchange",
+                     "/bookings/B-2401", NOW - 3 * H, True),
+            v.Notice("“Diagnostics” has ended", "", "check", "/bookings/B-2399", NOW - 20 * H),
+        ),
+        ways=(v.Link("All", "/notices", True), v.Link("New", "/notices?show=new")),
+        unread=2,
+        mailed=True,
+        pager=v.Pager(next="/notices?show=all&before=1"),
+    )  # fmt: skip
+
+
 def everything() -> dict[str, tuple[object, v.Frame]]:
     """Name -> (view, frame) of every page and fragment, empty states included."""
     nothing_home = replace(
@@ -1619,6 +1642,8 @@ def everything() -> dict[str, tuple[object, v.Frame]]:
                 flashes=(v.Note("ok", "B-2390 is released", "CHF 120.00 went back to Plasma surrogates."),), notices=0
             ),
         ),
+        "notices": (notices(), frame(current="/notices")),
+        "notices-empty": (replace(notices(), notices=(), unread=0), frame(current="/notices", notices=0)),
         "book": (book(), frame(current="/book")),
         "book-empty": (v.BookPage(form(kinds=(), workloads=())), frame(current="/book")),
         "book-refused": (book_refused(), frame(current="/book")),

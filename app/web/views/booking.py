@@ -98,6 +98,7 @@ class Notice:
     icon: str = "info-circle"
     href: str | None = None
     at: datetime | None = None
+    unread: bool = False
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,11 @@ class HomePage:
     projects: tuple[ProjectLimits, ...]
     notices: tuple[Notice, ...]
     may_book: bool = True
+    read: Action = field(
+        default_factory=lambda: Action(
+            "Mark as read", "/notices/read", (("next", "/"),), describe="Mark all notices as read"
+        )
+    )
     empty: Empty = field(
         default_factory=lambda: Empty(
             "Nothing booked", "You have no active or coming booking.", Link("Book GPUs", "/book")

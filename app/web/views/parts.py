@@ -106,7 +106,7 @@ class Frame:
     nav: tuple[NavGroup, ...] = ()
     flashes: tuple[Note, ...] = ()
     notices: int = 0
-    notices_href: str = "/#notices"
+    notices_href: str = "/notices"
     book_href: str | None = "/book"
     clock_note: str | None = None
     """Shown beside the clock when the product clock is not the wall clock ("demo clock, stopped")."""
