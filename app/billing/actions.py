@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from app.billing import queries, rules
+from app.billing.rules import Charge
 from app.bookings import queries as bookings
+from app.bookings import queries_edits
+from app.bookings.facts import Booking
+from app.bookings.queries_edits import Handed
 from app.kernel.actor import Actor
 from app.kernel.errors import NotFound
 from app.plumbing.db import Work
@@ -30,17 +36,42 @@ def charge(work: Work, booking_id: UUID) -> int:
     new = 0
     if queries.is_billed(work, booking.cluster_id):
         zone = ZoneInfo(booking.zone)
-        segments = [rules.Priced(s.window, s.price_id, s.per_hour) for s in bookings.segments_of(work, booking_id)]
+        schedule = bookings.segments_of(work, booking_id)
+        segments = [rules.Priced(s.window, s.price_id, s.per_hour, s.units) for s in schedule]
         intervals = queries.uncharged_intervals(work, booking_id)
         charges = rules.use_charges(booking_id, intervals, segments, zone)
         charged = charge_window(booking.provided_at, booking.ends_at, booking.released_at)
         if booking.state == "ENDED" and charged is not None:
             lost = queries.lost_units(work, booking_id, charged)
             charges += rules.credit_charges(booking_id, lost, charged, segments, zone)
-        new = queries.insert_charges(work, booking, charges)
-    if booking.state == "ENDED":
+        owed = [(fee.at, fee.amount, fee.why) for fee in queries_edits.fees_of(work, booking_id) if fee.amount]
+        if owed and segments:
+            charges += rules.fee_charges(booking_id, owed, segments[0].price_id, zone)
+        new = sum(
+            queries.insert_charges(work, whose, part)
+            for whose, part in _by_person(booking, queries_edits.handed_over(work, booking_id), charges)
+        )
+    if booking.state in ("ENDED", "CANCELLED"):
         usage.forget_finished(work, booking_id)
     return new
+
+
+def _by_person(
+    booking: Booking, handed: Sequence[Handed], charges: Sequence[Charge]
+) -> Iterator[tuple[Booking, list[Charge]]]:
+    """Charges with whose the booking was at their time: what lies before a hand-over stays the earlier person's."""
+    since = None
+    for step in (*handed, None):
+        until = None if step is None else step.at
+        whose = booking if step is None else replace(booking, account_id=step.account_id, booked_by=step.person)
+        part = [
+            c
+            for c in charges
+            if (since is None or c.window.start >= since) and (until is None or c.window.start < until)
+        ]
+        if part:
+            yield whose, part
+        since = until
 
 
 def set_limit(

@@ -270,7 +270,8 @@ def booked_in(work: Work, scope: Scope, since: datetime) -> list[tuple[UUID, tup
             for s in bookings.segments_of(work, booking_id)
             if counted is not None and (part := s.window.intersect(counted)) is not None
         ]
-        out.append((booking_id, pieces(cut, ZoneInfo(zone), units, share840)))
+        rest = [p for s in cut for p in pieces([s], ZoneInfo(zone), s.units or units, share840)]
+        out.append((booking_id, tuple(rest)))
     return out
 
 
@@ -320,10 +321,15 @@ taken AS (
   UNION ALL
   SELECT 'failed', id, over, coalesce(emptied_at, %(end)s) FROM b
    WHERE asked AND (state = 'ENDING' OR emptied_at IS NOT NULL) AND over >= starts_at)
-SELECT t.part, lower(r), upper(r), greatest(t.s, %(start)s), least(t.e, %(end)s)
+SELECT t.part, lower(r), upper(r), greatest(t.s, %(start)s), least(t.e, coalesce(h.left_at, t.e), %(end)s)
   FROM taken t JOIN holds h ON h.booking_id = t.id AND h.during && tstzrange(t.s, greatest(t.s, t.e), '[]'),
        unnest(h.units) r
- WHERE t.s < t.e AND t.s < %(end)s AND t.e > %(start)s
+ WHERE t.s < t.e AND t.s < %(end)s AND t.e > %(start)s AND (h.left_at IS NULL OR h.left_at > greatest(t.s, %(start)s))
+UNION ALL
+SELECT 'failed', lower(r), upper(r), greatest(h.left_at, %(start)s),
+       least(CASE WHEN h.live THEN %(end)s ELSE upper(h.during) END, %(end)s)
+  FROM b JOIN holds h ON h.booking_id = b.id, unnest(h.units) r
+ WHERE b.asked AND h.left_at < %(end)s AND (h.live OR upper(h.during) > greatest(h.left_at, %(start)s))
 UNION ALL
 SELECT CASE o.state WHEN 'drained' THEN 'maintenance' ELSE 'failed' END, 64 * n.first_gpu, 64 * (n.first_gpu + n.gpus),
        greatest(o.since, %(start)s), least(coalesce(o.until, %(end)s), %(end)s)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from typing import Literal
@@ -27,11 +27,12 @@ ChargeKind = Literal["use", "fee", "credit"]
 
 @dataclass(frozen=True, slots=True)
 class Priced:
-    """A stretch of a booking's frozen price schedule."""
+    """A stretch of a booking's frozen price schedule. `units`: how many it is for; None: as many as the booking has."""
 
     window: Window
     price_id: int
     per_hour: Decimal
+    units: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +188,27 @@ def credit_charges(
     return tuple(charges)
 
 
+def fee_charges(
+    booking_id: UUID, fees: Iterable[tuple[datetime, Decimal, str]], price_id: int, zone: ZoneInfo
+) -> tuple[Charge, ...]:
+    """Money owed beside time, (since when, amount, what for) each: one, at the amount as its price, so that it is
+    exact; it counts as no hour of use."""
+    return tuple(
+        Charge(
+            _charge_id("fee", booking_id, None, price_id, at),
+            "fee",
+            None,
+            price_id,
+            amount,
+            Window(at, at + timedelta(seconds=1)),
+            SCALE,
+            _month(at, zone),
+            why,
+        )
+        for at, amount, why in fees
+    )
+
+
 def rounded(charges: Iterable[Charge], currency: str) -> Decimal:
     """What charges of one booking and kind come to, over all months: each unit price rounded once, as in the ledger."""
     groups: dict[Decimal, Fraction] = {}
@@ -244,7 +266,7 @@ def so_far(segments: Iterable[Priced], charged: Window, units: int, share840: in
     for segment in segments:
         part = segment.window.intersect(charged)
         if part is not None:
-            money = exact(units * share840 * part.seconds, segment.per_hour)
+            money = exact((segment.units or units) * share840 * part.seconds, segment.per_hour)
             groups[segment.per_hour] = groups.get(segment.per_hour, Fraction(0)) + money
     return sum((line_amount(m, currency) for m in groups.values()), line_amount(Fraction(0), currency))
 

@@ -56,20 +56,22 @@ def figures(work: Work, booking: Booking, now: datetime) -> Figures:
     whole = charge_window(booking.provided_at, booking.ends_at, booking.released_at)
     zero = line_amount(Fraction(0), booking.currency)
     if whole is None:
-        expected = booking.quoted if booking.state in _BEFORE else zero
-        return Figures(zero, expected, expected, 0, 0, 0, 0, None, None, None, None)
+        fees = billing.charged(work, [booking.id]).get(booking.id, zero)  # cancelled too late, for instance
+        expected = booking.quoted if booking.state in _BEFORE else fees
+        return Figures(fees, expected, expected - fees, 0, 0, 0, 0, None, None, None, None)
     billed = billing.is_billed(work, booking.cluster_id)
-    priced = bookings.segments_of(work, booking.id) if billed else ()
-    segments = [Priced(s.window, s.price_id, s.per_hour) for s in priced]
+    schedule = bookings.segments_of(work, booking.id)
+    segments = [Priced(s.window, s.price_id, s.per_hour, s.units) for s in schedule] if billed else []
+    steps = [(s.window, s.units or booking.units) for s in schedule]
     end = rules.so_far(segments, whole, booking.units, booking.share840, booking.currency)
     if whole.start >= now:
-        cost = _cost(booking, _Split(0, 0, 0, 0, ()), zero, end, zero, zero, whole, final=False)
+        cost = _cost(booking, steps, _Split(0, 0, 0, 0, ()), zero, end, zero, zero, whole, final=False)
         return Figures(zero, end, end, 0, 0, 0, 0, None, None, None, cost)
     window = Window(whole.start, min(whole.end, now))
     gross = rules.so_far(segments, window, booking.units, booking.share840, booking.currency)
     credits = _credits(work, booking, window, segments) if billed else zero
     lines = [line for line in usage.usage_of(work, booking.id) if line.window.overlaps(window)]
-    split = _split(lines, segments, window, booking, gross)
+    split = _split(lines, segments, steps, window, booking, gross)
     ledger = billing.charged(work, [booking.id]).get(booking.id)
     final = booking.state == "ENDED" and booking.metered_until is not None and booking.metered_until >= whole.end
     fees = ledger - gross - credits if final and ledger is not None else zero
@@ -85,7 +87,7 @@ def figures(work: Work, booking: Booking, now: datetime) -> Figures:
         unused_cost=split.unused_cost if billed and split.unused else None,
         energy_kwh=sum(energy, Decimal(0)) / 1000 if energy else None,
         window=window,
-        cost=_cost(booking, split, gross, end, credits, fees, whole, final=final),
+        cost=_cost(booking, steps, split, gross, end, credits, fees, whole, final=final),
     )
 
 
@@ -102,11 +104,25 @@ class _Split:
         return next((row.amount for row in self.rows if row.mark == "unused"), Decimal(0))
 
 
+Steps = Sequence[tuple[Window, int]]
+"""How many units were booked when: a booking may give some back."""
+
+
+def _reserved(steps: Steps, window: Window, share840: int) -> int:
+    parts = ((step.intersect(window), units) for step, units in steps)
+    return sum(quantity(units, part.seconds, share840) for part, units in parts if part is not None)
+
+
 def _split(
-    lines: Sequence[UsageLine], segments: Sequence[Priced], window: Window, booking: Booking, gross: Decimal
+    lines: Sequence[UsageLine],
+    segments: Sequence[Priced],
+    steps: Steps,
+    window: Window,
+    booking: Booking,
+    gross: Decimal,
 ) -> _Split:
     """Used, unused and unknown with their money: each rounded from the running sum, so that the rows add up."""
-    reserved = quantity(booking.units, window.seconds, booking.share840)
+    reserved = _reserved(steps, window, booking.share840)
     used = min(sum(line.split.used for line in lines), reserved)
     unused = min(sum(line.split.unused for line in lines), reserved - used)
     unknown = reserved - used - unused
@@ -145,11 +161,11 @@ def _credits(work: Work, booking: Booking, window: Window, segments: Sequence[Pr
 
 
 def _cost(
-    booking: Booking, split: _Split, gross: Decimal, end: Decimal, credits: Decimal, fees: Decimal, whole: Window, *,
+    booking: Booking, steps: Steps, split: _Split, gross: Decimal, end: Decimal, credits: Decimal, fees: Decimal, whole: Window, *,
     final: bool,
 ) -> CostView:  # fmt: skip
     rows = list(split.rows)
-    seconds = quantity(booking.units, whole.seconds, booking.share840) // WHOLE
+    seconds = _reserved(steps, whole, booking.share840) // WHOLE
     if seconds > split.reserved > 0:
         rows.append(CostRow("So far", split.reserved, gross))
     if credits:

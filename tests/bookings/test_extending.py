@@ -122,6 +122,7 @@ def test_case_77_what_was_booked_keeps_its_price_and_what_is_added_has_the_new_o
     a = world.book(units=1, duration="PT1H")
     world.settle()
     assert a.quoted == Decimal("2.40")
+    world.set_clock(START + HOUR / 2)
     with world.work() as work:
         pricing.publish_version(work, FINANCE, "standard", "CHF", world.now(), {H100: Decimal("3.00")}, "dearer")
     after = world.do("extend", a, by=HOUR, end=None)
