@@ -31,6 +31,8 @@ ROUTERS = (
     "app.bookings.api_edits",
     "app.bookings.pages_edits",
     "app.bookings.api_policies",
+    "app.bookings.api_requests",
+    "app.bookings.pages_requests",
     "app.bookings.api_series",
 )
 

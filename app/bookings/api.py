@@ -10,11 +10,12 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
-from app.bookings import actions, edits, extending, leaving, queries, rules
+from app.bookings import actions, edits, extending, leaving, queries, rules, waitlist
 from app.bookings.edits import Key
 from app.bookings.facts import Booking
 from app.bookings.offers import Quote
 from app.bookings.schemas import Ask, BookingIn, ExtendIn, Instant
+from app.bookings.shown_requests import beside_booking
 from app.kernel import ids
 from app.kernel.actor import Actor
 from app.kernel.errors import Invalid, NotFound, Reason
@@ -54,7 +55,11 @@ def book(
     if dry_run:
         response.status_code = 200
         return quote_json(actions.quote(work, actor, ask))
-    booked = actions.book(work, parts.queue, actor, ask, key_of(key, request, body.model_dump(mode="json")))
+    made = key_of(key, request, body.model_dump(mode="json"))
+    if body.wait:
+        booked = waitlist.book_or_wait(work, parts.queue, actor, ask, body.auto, made)
+    else:
+        booked = actions.book(work, parts.queue, actor, ask, made)
     response.headers["Location"] = f"/api/v1/bookings/{booked.public_id}"
     return answer_of(work, response, booked)
 
@@ -185,6 +190,9 @@ def quote_json(quote: Quote) -> dict[str, Any]:
             ],
         },
         "quota": [effect.as_json() for effect in quote.effects],
+        "approval": None
+        if offer.approval is None
+        else {"approver": offer.approval.approver, "why": " ".join(r.message for r in offer.approval.reasons)},
         "energy_kwh": None if quote.energy_kwh is None else str(quote.energy_kwh),
         "terms": list(quote.terms),
         "digest": quote.digest,
@@ -251,6 +259,7 @@ def answer_of(work: Work, response: Response, booking: Booking) -> dict[str, Any
             for line in more.history
         ],
         "unit_hours": hours_text(booking.units * booking.window.seconds * (SCALE // 3600)),
+        **beside_booking(work, booking),
     }
 
 

@@ -43,6 +43,8 @@ class BookFields(BaseModel):
     reference: str = ""
     workload: str = ""
     quote: str = ""
+    wait: str = ""
+    """`yes`: where only other bookings stand in the way, wait for the units; `auto`: and book them as soon as they fit."""
     idempotency_key: str = ""
 
     def filled(self, **defaults: str) -> BookFields:

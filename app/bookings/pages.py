@@ -16,7 +16,7 @@ from fastapi import APIRouter, Form, Query, Response
 
 from app.accounts import queries as accounts
 from app.accounts.queries import ProjectSeen
-from app.bookings import actions, edits, extending, leaving, offers, queries
+from app.bookings import actions, edits, extending, leaving, offers, queries, waitlist
 from app.bookings.edits import Key
 from app.bookings.facts import Booking
 from app.bookings.form import BookFields, Read, read
@@ -111,7 +111,11 @@ def book_now(
         return _refused(visit, sent, _unread(visit, sent, found))
     ask = Ask.of(found.body)
     try:
-        booking = actions.book(work, parts.queue, actor, ask, _key(sent.idempotency_key, sent.model_dump()))
+        key = _key(sent.idempotency_key, sent.model_dump())
+        if sent.wait:
+            booking = waitlist.book_or_wait(work, parts.queue, actor, ask, sent.wait == "auto", key)
+        else:
+            booking = actions.book(work, parts.queue, actor, ask, key)
     except Refused as refused:
         view = refused_view(work, actor, ask, refused, visit.speech)
         errors = field_errors(refused, sent, visit.speech)
@@ -276,6 +280,10 @@ def _key(text: str, body: dict[str, Any]) -> Key | None:
 
 def _booked(booking: Booking, ask: Ask, speech: Speech) -> Note:
     price = words.money(booking.quoted, booking.currency)
+    if booking.state == "WAITING":
+        return Note("ok", f"{booking.label} waits", "It holds nothing and costs nothing. You are told what is offered.")
+    if booking.state == "REQUESTED":
+        return Note("ok", f"Asked for: {booking.label} for {price}", "It is booked when somebody has approved it.")
     start = words.moment(booking.starts_at, speech.zone, speech.now)
     when = "It starts now." if booking.starts_at <= speech.now else f"It starts {start}."
     return Note("ok", f"Booked: {booking.label} for {price}", f"{shape_words(ask.shape, booking.kind_name)}. {when}")

@@ -168,6 +168,10 @@ class BookingIn(BaseModel):
         Field(description="What is started in it when it starts, where the cluster can."),
     ] = "default"
     quote: Annotated[Line | None, Field(max_length=200, description="Digest of the quote that was shown.")] = None
+    wait: Annotated[
+        bool, Field(description="Where only other bookings stand in the way: wait for the units instead of being refused.")
+    ] = False
+    auto: Annotated[bool, Field(description="While it waits: book as soon as it fits, without asking.")] = False
 
     @model_validator(mode="after")
     def _one_form(self) -> BookingIn:

@@ -14,10 +14,11 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 from zoneinfo import ZoneInfo
 
-from app.bookings import actions, offers, rules
+from app.bookings import actions, offers, rules, waitlist
 from app.bookings.capacity import Shape
 from app.bookings.form import BookFields, fields_of, offset_text
 from app.bookings.offers import Quote
+from app.bookings.rules_load import Approval
 from app.bookings.schemas import Ask, BookingIn
 from app.inventory.facts import Cluster, Pool
 from app.kernel import ids
@@ -123,9 +124,18 @@ def quote_view(
         terms=quote.terms,
         digest=quote.digest,
         energy_kwh=quote.energy_kwh,
+        needs_approval=approval_words(offer.approval, speech),
         changed=changed,
         curl=_curl(body, address),
     )
+
+
+def approval_words(needed: Approval | None, speech: Speech) -> str:
+    """Who has to approve it, and why; empty when nobody has."""
+    if needed is None:
+        return ""
+    why = " ".join(speech.say(reason.message) for reason in needed.reasons)
+    return f"{words.first_upper(needed.who)} has to approve it. {why}"
 
 
 def price_parts(price: Cost, kind: str) -> tuple[PricePart, ...]:
@@ -185,6 +195,7 @@ def refused_view(work: Work, actor: Actor, ask: Ask, refused: Refused, speech: S
         end=end,
         checked_at=speech.now,
         reasons=tuple(speech.reason(reason) for reason in refused.refusal.reasons),
+        may_wait=waitlist.may_wait(refused),
         alternatives=tuple(it for it in alternatives if it is not None),
         parts=() if price is None else price_parts(price, kind),
         total=None if price is None else Money(price.amount, price.currency),
@@ -235,6 +246,7 @@ def alternative_view(
         fields=fields_of(it.request, fresh_key()),
         differs=differs,
         same=same,
+        needs_approval=offer.approval is not None,
     )
 
 

@@ -253,6 +253,8 @@ class RefusedView:
     alternatives: tuple[AlternativeView, ...] = ()
     parts: tuple[PricePart, ...] = ()
     total: Money | None = None
+    may_wait: bool = False
+    """Whether only other bookings stand in the way: then one can wait for the units."""
 
 
 @dataclass(frozen=True)
