@@ -120,7 +120,7 @@ def quote_view(
         parts=price_parts(offer.cost, name),
         total=Money(offer.cost.amount, offer.cost.currency),
         project=quote.project.name,
-        meters=tuple(_meter(effect, quote.project.name, speech) for effect in quote.effects),
+        meters=tuple(meter_view(effect, quote.project.name, speech) for effect in quote.effects),
         terms=quote.terms,
         digest=quote.digest,
         energy_kwh=quote.energy_kwh,
@@ -155,7 +155,7 @@ def _enforced(cluster: Cluster) -> str:
     }.get(can.get("enforcement"), "")
 
 
-def _meter(effect: QuotaEffect, project: str, speech: Speech) -> Meter:
+def meter_view(effect: QuotaEffect, project: str, speech: Speech) -> Meter:
     """A limit before and with the booking. Units are whole, hours are unit-seconds."""
     whose = {"project": "", "user": "You: ", "tenant": f"{effect.scope.name}: "}[effect.scope.subject]
     label = speech.say(effect.what)

@@ -137,12 +137,14 @@ def navigation(actor: Actor, path: str) -> tuple[NavGroup, ...]:
     groups: list[NavGroup] = []
     platform, tenant = actor.platform_roles, actor.tenant_roles
     if actor.tenant_id is not None:
+        leads = not platform & {"operator", "auditor"} and ("admin" in tenant or "lead" in actor.project_roles.values())
         books = "admin" in tenant or any(role != "viewer" for role in actor.project_roles.values())
         groups.append(NavGroup(None, tuple(
             [_item("Home", "/", "home", path)]
             + ([_item("Book", "/book", "calendar-plus", path)] if books else [])
             + [_item("Timeline", "/timeline", "timeline", path), _item("Bookings", "/bookings", "list", path),
                _item("Projects", "/projects", "folders", path)]
+            + ([_item("Requests", "/approvals", "user-question", path)] if leads else [])
             + ([_item("People", "/people", "users", path)] if "admin" in tenant and "operator" not in platform else [])
         )))  # fmt: skip
     elif platform:
@@ -152,6 +154,7 @@ def navigation(actor: Actor, path: str) -> tuple[NavGroup, ...]:
     if platform & {"operator", "auditor"}:
         groups.append(NavGroup("Run", (_item("Clusters", "/operator/clusters", "server-2", path),
                                        _item("Inventory", "/operator/inventory", "cpu", path),
+                                       _item("Requests", "/approvals", "user-question", path),
                                        *([_item("People", "/people", "users", path)] if "operator" in platform else []),
                                        )))  # fmt: skip
     money: list[Link] = []

@@ -10,3 +10,4 @@ from app.web.views.operator import *  # noqa: F403
 from app.web.views.parts import *  # noqa: F403
 from app.web.views.people import *  # noqa: F403
 from app.web.views.project import *  # noqa: F403
+from app.web.views.requests import *  # noqa: F403
