@@ -90,8 +90,8 @@ QUESTIONS = (
 )
 
 
-def crowded(gpus: int, days: int, holds: int, seed: int = 7) -> tuple[list[NodeUnits], Busy]:
-    """Nodes of 8, 4 and 2 GPUs in leaves of 4 and racks of 8, and about so many holds that fill 70 % of the days.
+def crowded(gpus: int, days: int, holds: int, seed: int = 7, share: float = 0.7) -> tuple[list[NodeUnits], Busy]:
+    """Nodes of 8, 4 and 2 GPUs in leaves of 4 and racks of 8, and about so many holds that fill so much (70 %) of the days.
 
     Each node is divided into lanes of whole GPUs; a lane is held and free by turns. All on the grid of 15 minutes.
     """
@@ -106,14 +106,14 @@ def crowded(gpus: int, days: int, holds: int, seed: int = 7) -> tuple[list[NodeU
         lanes += [(first + g, min(first + g + width, first + size)) for g in range(0, size, width)]
         first += size
     slots = days * 86400 // SLOT
-    mean = 0.7 * slots * len(lanes) / holds  # slots of a hold
+    mean = share * slots * len(lanes) / holds  # slots of a hold
     rows = []
     for low, high in lanes:
         now = -int(chance.integers(0, max(int(mean), 1)))
         while now < slots:
             length = 1 + int(chance.exponential(max(mean - 1, 0.1)))
             rows.append((64 * low, 64 * high, epoch(START) + now * SLOT, epoch(START) + (now + length) * SLOT))
-            now += length + int(chance.exponential(mean * 0.3 / 0.7) + chance.random())
+            now += length + int(chance.exponential(mean * (1 - share) / share) + chance.random())
     return nodes, Busy.of_rows(rows)
 
 

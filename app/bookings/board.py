@@ -8,15 +8,15 @@ key.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass, field
 from itertools import combinations
 
 import numpy as np
 
-from app.bookings.capacity import LEVELS, Flags, Ints, PoolSnapshot, Range
-from app.bookings.colouring import Block, Steps, Stretch, colour
+from app.bookings.capacity import LEVELS, Busy, Flags, Ints, PoolSnapshot, Range
+from app.bookings.colouring import Block, Steps, Stretch, colour, lacks
 from app.bookings.held import Held
-from app.bookings.placement import most_taken
 from app.bookings.power import PoolPower
 
 _TARGETS = 40
@@ -39,38 +39,50 @@ class Board:
     """A pool's nodes with what is fixed on them and the holds that may move."""
 
     def __init__(self, pool: PoolSnapshot, held: Held, movable: Flags) -> None:
-        self.pool, self.held = pool, held
-        self._hold, self._unit, inside = _on_units(pool, held.lower, held.upper, held.hold)
-        node = np.full(len(held), -1)
-        node[self._hold] = pool.unit_node[self._unit]
-        whole = np.ones(len(held), bool)
+        self.pool, self.held, self._asked = pool, held, movable
+        first, last, inside, row = _unit_rows(pool, held.busy.plus(pool.busy))
+        self._first, self._last = first, last
+        every = held.busy.plus(pool.busy)
+        self._start, self._end = every.start[row], every.end[row]
+        self._hold = np.concatenate([held.hold, np.full(len(pool.busy), -1)])[row]
+        self._node = pool.unit_node[first] if len(first) else first
+        mine = np.flatnonzero(self._hold >= 0)
+        hold = self._hold[mine]
+        self.node = np.full(len(held), -1)
+        self.node[hold] = self._node[mine]
         # a hold that covers a unit only in part, or lies on two nodes, is of another layout: it stays where it is
-        whole[self._hold[~inside]] = False
-        whole[self._hold[pool.unit_node[self._unit] != node[self._hold]]] = False
-        self.movable = movable & whole & (node >= 0)
-        self.node = node
-        covered = np.bincount(self._hold, pool.unit_upper[self._unit] - pool.unit_lower[self._unit], len(held))
+        whole = self.node >= 0
+        whole[hold[~inside[mine] | (self._node[mine] != self.node[hold])]] = False
+        length = np.concatenate([[0], np.cumsum(pool.unit_upper - pool.unit_lower)])
+        covered = np.bincount(hold, (length[last] - length[first])[mine], len(held))
         self.partly_ill = covered < np.bincount(held.hold, held.upper - held.lower, len(held))
-        self.fixed_pool = pool.with_busy(pool.busy.plus(held.busy_of(~self.movable)))
-        self._by_node = _Index(np.where(self.movable, node, len(pool.nodes)), len(pool.nodes))
-        self._by_hold = _Index(self._hold, len(held))
-        self._by_owner = _Index(held.owner, int(held.owner.max(initial=-1)) + 1)
+        self._whole = whole
+        self.movable = movable & whole
+        self._rows_by_node = _Index(self._node, len(pool.nodes))
         self._units_by_node = _Index(pool.unit_node, len(pool.nodes))
-        busy = self.fixed_pool.busy
-        rows, unit, _ = _on_units(pool, busy.lower, busy.upper, np.arange(len(busy)))
-        self._fixed = _Index(unit, len(pool.unit_lower))
-        self._fixed_start, self._fixed_end = busy.start[rows], busy.end[rows]
-        self._counts: dict[tuple[int, int], tuple[Ints, Ints]] = {}
+        self._by_owner: _Index | None = None
+        self._free: dict[tuple[int, int], tuple[Ints, Ints]] = {}
+
+    def letting(self, movable: Flags) -> Board:
+        """The same where others may move."""
+        other = copy(self)
+        other.movable, other._free = movable & self._whole, {}
+        return other
+
+    def fixed_pool(self) -> PoolSnapshot:
+        """The pool with only that taken which does not move."""
+        return self.pool.with_busy(self.pool.busy.plus(self.held.busy_of(~self.movable)))
 
     def units(self, node: int) -> list[int]:
         """The offered units of a node, in order."""
-        return sorted(self._units_by_node.of(node).tolist())
+        return self._units_by_node.of(node).tolist()
 
     def units_of(self, holds: Ints, node: int) -> Ints:
         """The offered units that these holds have of a node."""
-        units = [self._unit[self._by_hold.of(h)] for h in holds.tolist()]
-        every = np.concatenate([*units, np.empty(0, np.int64)]).astype(np.int64)
-        return np.unique(every[self.pool.unit_node[every] == node])
+        rows = self._rows_by_node.of(node)
+        rows = rows[np.isin(self._hold[rows], holds)]
+        units = [u for a, b in zip(self._first[rows], self._last[rows], strict=True) for u in range(a, b)]
+        return np.unique(np.array(units, np.int64))
 
     def nodes_of(self, holds: Ints) -> list[int]:
         """The nodes of the pool on which these holds have offered units."""
@@ -78,45 +90,47 @@ class Board:
 
     def siblings(self, hold: int) -> list[int]:
         """The other holds of the same owner."""
+        if self._by_owner is None:
+            self._by_owner = _Index(self.held.owner, int(self.held.owner.max(initial=-1)) + 1)
         return [h for h in self._by_owner.of(int(self.held.owner[hold])).tolist() if h != hold]
 
-    def blocks(self, node: int) -> dict[int, Block]:
-        """The holds of a node that may move."""
+    def load(self, node: int, steps: Steps) -> tuple[list[list[Stretch]], dict[int, Block]]:
+        """Of a node: for each unit when it is taken by what does not move; and the holds that may."""
+        rows = self._rows_by_node.of(node)
+        steps.take(10 + len(rows) // 8)
         place = {unit: i for i, unit in enumerate(self.units(node))}
-        found = {}
-        for hold in self._by_node.of(node).tolist():
-            now = tuple(sorted(place[u] for u in self._unit[self._by_hold.of(hold)].tolist()))
-            found[hold] = Block(hold, len(now), int(self.held.start[hold]), int(self.held.end[hold]), now)
-        return found
+        fixed: list[list[Stretch]] = [[] for _ in place]
+        has: dict[int, list[int]] = {}
+        times: dict[int, Stretch] = {}
+        columns = (self._first, self._last, self._start, self._end, self._hold)
+        for first, last, start, end, hold in zip(*(c[rows].tolist() for c in columns), strict=True):
+            units = [place[u] for u in range(first, last)]
+            if hold >= 0 and self.movable[hold]:
+                has.setdefault(hold, []).extend(units)
+                times[hold] = (start, end)
+            else:
+                for unit in units:
+                    fixed[unit].append((start, end))
+        blocks = {h: Block(h, len(units), *times[h], tuple(sorted(units))) for h, units in has.items()}
+        return [_merged(stretches) for stretches in fixed], dict(sorted(blocks.items(), key=lambda b: b[1].start))
 
-    def fixed(self, node: int) -> list[list[Stretch]]:
-        """For each unit of a node when it is taken by what does not move."""
-        found = []
-        for unit in self.units(node):
-            rows = self._fixed.of(unit)
-            merged: list[Stretch] = []
-            for start, end in sorted(
-                zip(self._fixed_start[rows].tolist(), self._fixed_end[rows].tolist(), strict=True)
-            ):
-                if merged and start <= merged[-1][1]:
-                    merged[-1] = (merged[-1][0], max(merged[-1][1], end))
-                else:
-                    merged.append((start, end))
-            found.append(merged)
-        return found
+    def free(self, start: int, end: int, steps: Steps) -> tuple[Ints, Ints]:
+        """For each node how many units nothing takes throughout a time; and how many nothing takes that does not move."""
+        if (start, end) not in self._free:
+            steps.take(30)
+            rows = (self._start < end) & (self._end > start)
+            moves = self._hold >= 0
+            moves[moves] = self.movable[self._hold[moves]]
+            self._free[start, end] = (self._untouched(rows), self._untouched(rows & ~moves))
+        return self._free[start, end]
 
-    def counts(self, start: int, end: int, steps: Steps) -> tuple[Ints, Ints]:
-        """For each node how many units it has throughout a time, by counting: as it is, and if all that may move were
-        away."""
-        if (start, end) not in self._counts:
-            steps.take(100)
-            offered = np.bincount(self.pool.unit_node, minlength=len(self.pool.nodes))
-            every = self.pool.with_busy(self.pool.busy.plus(self.held.busy))
-            self._counts[start, end] = (
-                offered - most_taken(every, start, end),
-                offered - most_taken(self.fixed_pool, start, end),
-            )
-        return self._counts[start, end]
+    def _untouched(self, rows: Flags) -> Ints:
+        units = len(self.pool.unit_lower)
+        change = np.bincount(self._first[rows], minlength=units + 1) - np.bincount(
+            self._last[rows], minlength=units + 1
+        )
+        free = np.cumsum(change[:units]) == 0
+        return np.bincount(self.pool.unit_node[free], minlength=len(self.pool.nodes))
 
 
 @dataclass
@@ -130,11 +144,12 @@ class _Node:
 
 
 class Search:
-    """Suppositions about a board: blocks added to nodes, holds moved away. At most `most` holds leave their nodes."""
+    """Suppositions about a board: blocks added to nodes, holds moved away."""
 
-    def __init__(self, board: Board, steps: Steps, most: int, power: PoolPower | None = None) -> None:
-        self.board, self.steps, self.most, self.power = board, steps, most, power
-        self.asked_until: int | None = None
+    def __init__(
+        self, board: Board, steps: Steps, power: PoolPower | None = None, asked_until: int | None = None
+    ) -> None:
+        self.board, self.steps, self.power, self.asked_until = board, steps, power, asked_until
         self.nodes: dict[int, _Node] = {}
         self.where: dict[int, int] = {}
         self._known: dict[tuple, dict[int, tuple[int, ...]] | None] = {}
@@ -177,15 +192,11 @@ class Search:
 
     def _node(self, node: int) -> _Node:
         if node not in self.nodes:
-            blocks = self.board.blocks(node)
-            self.nodes[node] = _Node(self.board.fixed(node), blocks, dict(blocks))
+            fixed, blocks = self.board.load(node, self.steps)
+            self.nodes[node] = _Node(fixed, blocks, dict(blocks))
         return self.nodes[node]
 
     # --- the search ---
-
-    def settle_within(self, tasks: list[Task]) -> bool:
-        """As `settle`, with as few moves as it finds."""
-        return any(self.settle(tasks, most) for most in (0, 1, 2, 4, 8) if most <= self.most)
 
     def settle(self, tasks: list[Task], most: int) -> bool:
         """Find nodes for all blocks, sending at most so many holds from their nodes to others. What it finds stays
@@ -237,11 +248,16 @@ class Search:
                 nodes = nodes[nodes.index(before) + 1 :]
             yield from nodes
             return
-        free, could = self.board.counts(block.start, block.end, self.steps)
-        good = np.flatnonzero(could >= block.units)
-        lacking = np.maximum(block.units - free[good], 0)
-        order = good[np.lexsort((good, free[good], lacking))][:_TARGETS].tolist()
-        yield from (node for node in order if self._allowed(block, node))
+        free, could = self.board.free(block.start, block.end, self.steps)
+        lacking, short = np.maximum(block.units - free, 0), np.maximum(block.units - could, 0)
+        order = np.lexsort((np.arange(len(free)), free, short, lacking))
+        tried = 0
+        for node in order.tolist():
+            if self._allowed(block, node):
+                yield node
+                tried += 1
+                if tried == _TARGETS:
+                    return
 
     def _allowed(self, block: Block, node: int) -> bool:
         """Whether a hold may go to a node: another one than its own, near its siblings where that was promised."""
@@ -278,12 +294,15 @@ class Search:
                     free = all(board.movable[s] and s not in self.where and not board.partly_ill[s] for s in family)
                     if free and len(family) < most:
                         groups.append((key, *family))
+        lacking = lacks(there.fixed, list(there.blocks.values()), (block.start, block.end))
         groups.sort(key=lambda g: (len(g), sum(there.blocks[h].units for h in g if h in there.blocks), g))
         tried = 0
         for size in range(1, most + 1):
             for chosen in combinations(groups, size):
                 holds = tuple(sorted({h for group in chosen for h in group}))
                 if len(holds) < sum(map(len, chosen)) or len(holds) > most:
+                    continue
+                if sum(there.blocks[h].units for h in holds if h in there.blocks) < lacking:
                     continue
                 tried += 1
                 if tried > _SETS:
@@ -374,10 +393,35 @@ class _Index:
         return self._order[self._borders[group] : self._borders[group + 1]]
 
 
-def _on_units(pool: PoolSnapshot, lower: Ints, upper: Ints, row: Ints) -> tuple[Ints, Ints, Flags]:
-    """`(row, unit, inside)` for every offered unit that a range touches; `inside`: the range covers all of it."""
-    first = np.searchsorted(pool.unit_upper, lower, side="right")
-    counts = np.maximum(np.searchsorted(pool.unit_lower, upper, side="left") - first, 0)
-    unit = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts - first, counts)
-    inside = (pool.unit_lower[unit] >= np.repeat(lower, counts)) & (pool.unit_upper[unit] <= np.repeat(upper, counts))
-    return np.repeat(row, counts), unit, inside
+def _unit_rows(pool: PoolSnapshot, busy: Busy) -> tuple[Ints, Ints, Flags, Ints]:
+    """`(first, last, inside, row)` for every range that touches offered units: those from `first` to before `last`, all of
+    one node. `inside`: it covers all of each. A range over several nodes is cut."""
+    first = np.searchsorted(pool.unit_upper, busy.lower, side="right")
+    last = np.searchsorted(pool.unit_lower, busy.upper, side="left")
+    row = np.flatnonzero(last > first)
+    first, last = first[row], last[row]
+    # where the node of a unit is not that of the one before it, counted up: equal numbers are one run of units
+    run = np.cumsum(np.diff(pool.unit_node, prepend=pool.unit_node[:1]) != 0)
+    over = np.flatnonzero(run[first] != run[last - 1]) if len(first) else row
+    inside = (pool.unit_lower[first] >= busy.lower[row]) & (pool.unit_upper[last - 1] <= busy.upper[row])
+    if len(over):
+        counts = last[over] - first[over]
+        single = (
+            np.repeat(first[over], counts) + np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        )
+        rest = np.ones(len(row), bool)
+        rest[over] = False
+        first, last = np.concatenate([first[rest], single]), np.concatenate([last[rest], single + 1])
+        inside = np.concatenate([inside[rest], np.repeat(inside[over], counts)])
+        row = np.concatenate([row[rest], np.repeat(row[over], counts)])
+    return first, last, inside, row
+
+
+def _merged(stretches: list[Stretch]) -> list[Stretch]:
+    merged: list[Stretch] = []
+    for start, end in sorted(stretches):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        else:
+            merged.append((start, end))
+    return merged

@@ -58,12 +58,16 @@ def colour(
     contains all blocks that are new, and all stretches that are. Blocks that share no time with the change, not even by
     way of others, keep their units and are not in the answer. Raises OutOfSteps.
     """
-    lo, hi, together = _hanging_together(blocks, change)
-    if not together:
+    near = [b for b in blocks if b.start < change[1] and b.end > change[0]]
+    steps.take(2 + len(near) // 4)
+    if not near:
         return {}
-    if not _counts_fit(fixed, together, lo, hi):
+    if lacks(fixed, near, change) > 0:
         return None
-    near = [b for b in together if b.start < change[1] and b.end > change[0]]
+    steps.take(1 + len(blocks) // 16)
+    lo, hi, together = _hanging_together(blocks, change)
+    if lacks(fixed, together, (lo, hi)) > 0:
+        return None
     if len(near) < len(together):
         try:
             far = [b for b in together if b.start >= change[1] or b.end <= change[0]]
@@ -75,6 +79,28 @@ def colour(
         except OutOfSteps:
             steps.take(_LOCAL_STEPS)
     return _assign(_Fixed(fixed, lo, hi), together, steps)
+
+
+def lacks(fixed: Sequence[Sequence[Stretch]], blocks: Sequence[Block], time: Stretch) -> int:
+    """How many units are too few at the worst instant of a time (less than nothing: spare), if each block could change
+    its units at any instant."""
+    lo, hi = time
+    steps = []
+    for unit in fixed:
+        for start, end in unit:
+            if start >= hi:
+                break
+            if end > lo:
+                steps += [(max(start, lo), 1), (min(end, hi), -1)]
+    for block in blocks:
+        if block.start < hi and block.end > lo:
+            steps += [(max(block.start, lo), block.units), (min(block.end, hi), -block.units)]
+    steps.sort()
+    taken = most = 0
+    for _, step in steps:
+        taken += step
+        most = max(most, taken)
+    return most - len(fixed)
 
 
 def _hanging_together(blocks: Sequence[Block], change: Stretch) -> tuple[int, int, list[Block]]:
@@ -93,20 +119,6 @@ def _hanging_together(blocks: Sequence[Block], change: Stretch) -> tuple[int, in
             run.append(block)
             end = max(end, block.end)
     return lo, hi, found
-
-
-def _counts_fit(fixed: Sequence[Sequence[Stretch]], blocks: Sequence[Block], lo: int, hi: int) -> bool:
-    """Whether at every instant there are as many units as are needed, if each could change at any time."""
-    steps = [(max(s, lo), 1) for unit in fixed for s, e in unit if s < hi and e > lo]
-    steps += [(min(e, hi), -1) for unit in fixed for s, e in unit if s < hi and e > lo]
-    steps += [(b.start, b.units) for b in blocks]
-    steps += [(b.end, -b.units) for b in blocks]
-    taken = 0
-    for _, step in sorted(steps):
-        taken += step
-        if taken > len(fixed):
-            return False
-    return True
 
 
 class _Fixed:

@@ -323,7 +323,8 @@ def most_taken(pool: PoolSnapshot, start: int, end: int) -> Ints:
     node = np.concatenate([pool.unit_node[unit]] * 2)
     at = np.concatenate([np.maximum(since, start), np.minimum(until, end)])
     step = np.repeat([1, -1], len(unit))
-    order = np.lexsort((step, at, node))  # at one instant what ends comes before what begins
+    # in order of node and instant, at one instant what ends before what begins
+    order = np.argsort((node * (end - start + 1) + at - start) * 2 + (step > 0))
     most = np.zeros(len(pool.nodes), np.int64)
     np.maximum.at(most, node[order], np.cumsum(step[order]))
     return most

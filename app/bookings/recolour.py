@@ -35,7 +35,7 @@ from app.kernel.window import Window
 
 MOST_MOVED = 8
 """How many holds may change their node for one request."""
-STEPS = 3000
+STEPS = 1500
 """How many holds are looked at before the search gives up; some ten microseconds each."""
 _DOMAINS = 8
 """In how many domains moving holds from node to node is tried."""
@@ -84,14 +84,11 @@ def place_moving(
     if plain.never:
         return plain
     start, end = epoch(window.start), epoch(window.end) + gap
-    asked = _Asked(every, shape, start, end, epoch(window.end), power, only)
-    return _with_and_without_pins(
-        held,
-        (held.start < end) & (held.end > start),
-        steps,
-        plain,
-        lambda movable, s: _make_room(asked, pool, held, movable, s),
-    )
+    asked = _Asked(pool, held, shape, start, end, epoch(window.end), power, only, every)
+    if asked.taken_at_worst() + shape.total > len(pool.unit_lower):
+        return plain  # at some instant there are too few units, wherever they are
+    near = (held.start < end) & (held.end > start)
+    return _with_and_without_pins(held, near, steps, plain, asked.make_room)
 
 
 def extend_moving(
@@ -111,7 +108,7 @@ def extend_moving(
     before = int(held.end[own].min())
     longer = held.until(own, end)
     others = pool.with_busy(pool.busy.plus(held.busy_of(~own)))
-    mine = Board(pool, longer, np.zeros(len(held), bool))
+    mine = Board(pool, longer, ~(held.pinned | held.started))
     units = {node: mine.units_of(np.flatnonzero(own), node) for node in mine.nodes_of(np.flatnonzero(own))}
     free = free_units(others, before, end)
     shape = Shape(units=sum(map(len, units.values())) or 1)
@@ -132,11 +129,11 @@ def extend_moving(
         still = free_units(rest, before, end)
         if not all(still[mine.units_of(stuck, node)].all() for node in units):
             return None
-        search = Search(Board(pool, longer, movable), budget, MOST_MOVED)
+        search = Search(mine.letting(movable), budget)
         tasks = [Task(Block(-1 - i, 0, before, end), (node,)) for i, node in enumerate(units)]
-        if not search.settle_within(tasks):
+        if not any(search.settle(tasks, moved) for moved in (0, 1, 2, 4, MOST_MOVED)):
             return None
-        moves = _moves(pool, longer, search)
+        moves = _moves(search)
         now = {node: mine.units_of(stuck, node) for node in units}
         for hold in np.flatnonzero(own & movable).tolist():
             node, unit = search.units_now(hold)
@@ -198,93 +195,121 @@ def _with_and_without_pins(
     pinned = False
     if np.any(held.pinned & ~held.started & near):
         try:
-            pinned = attempt(~held.started, Steps(max(steps // 4, budget.left // 2))) is not None
+            pinned = attempt(~held.started, Steps(max(steps // 4, budget.left))) is not None
         except OutOfSteps:
             gave_up = True
     return replace(plain, pinned=pinned, gave_up=gave_up)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Asked:
-    """A request as the search needs it. `every`: the pool with all that is taken."""
+    """A request as the search needs it, and what is worked out for it once. `every`: the pool with all that is taken."""
 
-    every: PoolSnapshot
+    pool: PoolSnapshot
+    held: Held
     shape: Shape
     start: int
     end: int
     used_until: int
     power: PoolPower | None
     only: Flags | None
+    every: PoolSnapshot
+    most: Ints | None = None
+    board: Board | None = None
 
-    def allowed(self, counts: Ints) -> Ints:
+    def taken_at_worst(self) -> int:
+        """The most units of the pool that are taken at one instant of the time asked."""
+        _, since, until = self.every.taken(self.start, self.end)
+        at = np.concatenate([np.maximum(since, self.start), np.minimum(until, self.end)]) - self.start
+        step = np.repeat([1, -1], len(since))
+        return int(np.cumsum(step[np.argsort(at * 2 + (step > 0))]).max(initial=0))
+
+    def left(self, pool: PoolSnapshot) -> Ints:
+        """By counting, how many units each node could give beside what is taken in this pool."""
+        offered = np.bincount(pool.unit_node, minlength=len(pool.nodes))
+        counts = offered - most_taken(pool, self.start, self.end)
         return counts if self.only is None else np.where(self.only, counts, 0)
 
+    def make_room(self, movable: Flags, steps: Steps) -> Rearranged | None:
+        """The place that is found when these holds may move. Raises OutOfSteps."""
+        fixed = self.pool.with_busy(self.pool.busy.plus(self.held.busy_of(~movable)))
+        could = self.left(fixed)
+        if choose(self.pool, could, self.shape) is None:
+            return None  # not even if all that may move were away
+        if self.board is None:
+            self.board, self.most = Board(self.pool, self.held, movable), self.left(self.every)
+        most = self.most.copy()
+        search = Search(self.board.letting(movable), steps, self.power, self.used_until)
+        if _within_nodes(self, search, most):
+            return _finish(self, search)
+        domains = _domains(self.pool, self.shape, most, could)
+        for moved in (1, 2, 4, MOST_MOVED):
+            for least, nodes in domains:
+                for tasks in _tasks(self, nodes, most, could) if least <= moved else ():
+                    if search.settle(tasks, moved):
+                        return _finish(self, search)
+        return None
 
-def _make_room(asked: _Asked, pool: PoolSnapshot, held: Held, movable: Flags, steps: Steps) -> Rearranged | None:
-    board = Board(pool, held, movable)
-    offered = np.bincount(pool.unit_node, minlength=len(pool.nodes))
-    could = asked.allowed(offered - most_taken(board.fixed_pool, asked.start, asked.end))
-    if choose(pool, could, asked.shape) is None:
-        return None  # not even if all that may move were away
-    by_count = asked.allowed(offered - most_taken(asked.every, asked.start, asked.end))
-    found, by_count = _within_nodes(asked, pool, held, board, by_count, steps)
-    if found is not None:
-        return found
-    if _most_at_once(asked) + asked.shape.total > int(offered.sum()):
-        return None  # at some instant there are too few units, wherever they are
-    return _across_nodes(asked, pool, held, board, by_count, could, steps)
 
-
-def _within_nodes(
-    asked: _Asked, pool: PoolSnapshot, held: Held, board: Board, most: Ints, steps: Steps
-) -> tuple[Rearranged | None, Ints]:
-    """The place that needs no hold to leave its node, and how many units each node could give so (at most)."""
+def _within_nodes(asked: _Asked, search: Search, most: Ints) -> bool:
+    """Suppose the place that needs no hold to leave its node, if there is one. `most`: how many units each node could give
+    by counting; becomes the truth wherever that was found to be less."""
+    pool = search.board.pool
     room = asked.power.room(asked.start, asked.used_until) if asked.power else None
-    most = most.copy()
+    sure = per_node(pool, free_units(asked.every, asked.start, asked.end))
+    if asked.only is not None:
+        sure = np.where(asked.only, sure, 0)
+    wanted, more = asked.shape.per_node or 1, 1
+
+    def block(node: int, units: int) -> Block:
+        return Block(-1 - node, units, asked.start, asked.end)
+
     while (found := choose(pool, most, asked.shape, room)) is not None:
-        steps.take(10)
-        search = Search(board, steps, 0)
+        search.steps.take(60)
         good = True
-        for i, (node, take) in enumerate(sorted(found[0].items())):
-            while take and not search.add(node, Block(-1 - i, take, asked.start, asked.end)):
-                search.remove(node, -1 - i)
-                take -= 1
-                most[node], good = take, False
+        for node, take in found[0].items():
+            good &= search.add(node, block(node, take))
         if good:
-            return _finish(asked, pool, held, search), most
-    return None, most
+            return True
+        for node in found[0]:
+            search.remove(node, -1 - node)
+        # find out the truth about these, and about some that would come next
+        doubtful = np.flatnonzero((most > sure) & (most >= wanted))
+        doubtful = doubtful[np.lexsort((doubtful, most[doubtful]))].tolist()
+        for node in [*found[0], *[n for n in doubtful if n not in found[0]][:more]]:
+            while most[node] > sure[node]:
+                fits = search.add(node, block(node, int(most[node])))
+                search.remove(node, -1 - node)
+                if fits:
+                    break
+                most[node] -= 1
+            sure[node] = most[node]
+        more *= 2
+    return False
 
 
-def _across_nodes(
-    asked: _Asked, pool: PoolSnapshot, held: Held, board: Board, most: Ints, could: Ints, steps: Steps
-) -> Rearranged | None:
-    """The place that moves fewest holds from node to node, as far as the search gets."""
-    shape, search = asked.shape, Search(board, steps, MOST_MOVED, asked.power)
-    search.asked_until = asked.used_until
-    for moved in (1, 2, 4, MOST_MOVED):
-        for nodes in _domains(pool, shape, most, could):
-            for tasks in _tasks(asked, nodes, most, could):
-                if search.settle(tasks, moved):
-                    return _finish(asked, pool, held, search)
-    return None
-
-
-def _domains(pool: PoolSnapshot, shape: Shape, most: Ints, could: Ints) -> list[list[int]]:
-    """The nodes of each domain that could serve the shape if enough were moved away, the likeliest first."""
+def _domains(pool: PoolSnapshot, shape: Shape, most: Ints, could: Ints) -> list[tuple[int, list[int]]]:
+    """The nodes of each domain that could serve the shape if enough were moved away, with how many holds must leave at
+    least; the likeliest first."""
     domain = pool.domain_of_nodes(shape.within)
-    order = np.lexsort((np.arange(len(domain)), most, domain))
-    found = []
-    for nodes in np.split(order, np.flatnonzero(np.diff(domain[order])) + 1):
-        if shape.per_node:
-            good = nodes[could[nodes] >= shape.per_node]
-            lacking = np.sort(np.maximum(shape.per_node - most[good], 0))[: shape.nodes]
-            if len(good) >= shape.nodes:
-                found.append((int(lacking.sum()), len(good), good))
-        elif could[nodes].sum() >= shape.units:
-            good = nodes[could[nodes] > 0]
-            found.append((shape.units - int(most[good].sum()), len(good), good))
-    found.sort(key=lambda row: (*row[:2], int(row[2][0])))
-    return [good.tolist() for *_, good in found[:_DOMAINS]]
+    good = np.flatnonzero(could >= (shape.per_node or 1))
+    of, size, largest = domain[good], int(domain.max(initial=0)) + 1, max(int(pool.installed.max(initial=1)), 1)
+    if shape.per_node:
+        lacking = np.maximum(shape.per_node - most[good], 0)
+        order = np.lexsort((lacking, of))
+        rank = np.arange(len(good)) - np.searchsorted(of[order], of[order])
+        first = order[rank < shape.nodes]
+        short = np.bincount(of[first], lacking[first], size)
+        leave = np.bincount(of[first], -(-lacking[first] // largest), size)
+        fitting = np.flatnonzero(np.bincount(of, minlength=size) >= shape.nodes)
+    else:
+        short = shape.units - np.bincount(of, most[good], size)
+        leave = -(-short // largest)
+        fitting = np.flatnonzero(np.bincount(of, could[good], size) >= shape.units)
+    fitting = fitting[leave[fitting] <= MOST_MOVED]
+    nodes = np.bincount(of, minlength=size)
+    best = fitting[np.lexsort((fitting, nodes[fitting], short[fitting]))][:_DOMAINS]
+    return [(int(leave[d]), good[of == d].tolist()) for d in best.tolist()]
 
 
 def _tasks(asked: _Asked, nodes: list[int], most: Ints, could: Ints) -> list[list[Task]]:
@@ -315,21 +340,13 @@ def _tasks(asked: _Asked, nodes: list[int], most: Ints, could: Ints) -> list[lis
     return ways
 
 
-def _most_at_once(asked: _Asked) -> int:
-    """The most units of the pool that are taken at one instant of the time asked."""
-    _, since, until = asked.every.taken(asked.start, asked.end)
-    at = np.concatenate([np.maximum(since, asked.start), np.minimum(until, asked.end)])
-    step = np.repeat([1, -1], len(since))
-    order = np.lexsort((step, at))
-    return int(np.cumsum(step[order]).max(initial=0))
+def _finish(asked: _Asked, search: Search) -> Rearranged:
+    units, pool = search.new_units(), search.board.pool
+    return Rearranged(placed(pool, asked.shape, units, _level(pool, list(units))), _moves(search))
 
 
-def _finish(asked: _Asked, pool: PoolSnapshot, held: Held, search: Search) -> Rearranged:
-    units = search.new_units()
-    return Rearranged(placed(pool, asked.shape, units, _level(pool, list(units))), _moves(pool, held, search))
-
-
-def _moves(pool: PoolSnapshot, held: Held, search: Search) -> tuple[Moved, ...]:
+def _moves(search: Search) -> tuple[Moved, ...]:
+    pool, held = search.board.pool, search.board.held
     moves = []
     for hold, node, units, kept in search.changed():
         to = joined([*search.ranges(units), *kept])
