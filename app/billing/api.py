@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
@@ -14,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from app.accounts.audit import record
 from app.accounts.queries import TenantSeen, members, project_by_slug, tenant, tenants
 from app.billing import actions, queries, rules
+from app.billing.passed import Passed, passed_limits
 from app.billing.report import report_csv, statement_csv
 from app.bookings import edits
 from app.kernel import ids
@@ -201,9 +203,12 @@ class Limit(BaseModel):
 
 @router.get("/limits", tags=["limits"])
 def list_limits(work: InTransaction, actor: AnyActor, tenant: OfTenant = None) -> dict[str, Any]:
-    """Every limit of the tenant with what is used and held of it this month. Operators name the tenant."""
+    """Every limit of the tenant with what is used and held of it this month, and where more is booked than it says: `kept`
+    are the bookings beyond it. Operators name the tenant."""
     _act_for(work, actor, tenant, SEES_OWN, frozenset({"operator", "auditor"}))
-    return {"items": [_limit_json(work, scope) for scope in quotas.all_scopes(work)], "next": None}
+    scopes = quotas.all_scopes(work)
+    over = passed_limits(work, scopes, work.product_now())
+    return {"items": [_limit_json(work, scope, over.get(scope.id, ())) for scope in scopes], "next": None}
 
 
 @router.put("/limits", tags=["limits"])
@@ -224,7 +229,7 @@ def put_limit(body: Limit, work: InTransaction, actor: Manager, tenant: OfTenant
         hours=body.hours,
         money=body.money,
     )
-    return _limit_json(work, scope)
+    return _limit_json(work, scope, passed_limits(work, [scope], work.product_now()).get(scope.id, ()))
 
 
 def _act_for(
@@ -241,7 +246,7 @@ def _act_for(
         raise Forbidden("role", f"This takes the tenant role of {' or '.join(sorted(in_tenant))}, or an operator.")
 
 
-def _limit_json(work: Work, scope: Scope) -> dict[str, Any]:
+def _limit_json(work: Work, scope: Scope, over: Sequence[Passed]) -> dict[str, Any]:
     now = work.product_now()
     zone = work.pg.execute("SELECT zone FROM tenants WHERE tenant_id = %s", [work.tenant_id]).fetchone()[0]
     month = month_at(now, zone)
@@ -260,6 +265,7 @@ def _limit_json(work: Work, scope: Scope) -> dict[str, Any]:
         "held_hours": hours_in_json(taken.held),
         "used_money": None if spent is None else money_text(spent.used, scope.currency),
         "held_money": None if spent is None else money_text(spent.held, scope.currency),
+        "over": [{"what": o.what, "taken": o.taken, "limit": o.limit, "by": o.by, "kept": list(o.kept)} for o in over],
     }
 
 

@@ -33,7 +33,7 @@ def test_a_limit_set_later_counts_what_is_used_and_booked(firm):
         assert answer.json() == {
             "subject": "project", "name": "Plasma", "kind": None, "units": 96, "hours": 6000, "month": "2026-03",
             "used_hours": "40.00", "held_hours": "40.00", "money": None, "currency": None, "used_money": None,
-            "held_money": None,
+            "held_money": None, "over": [],
         }  # fmt: skip
     assert [one["name"] for one in api.get("/api/v1/limits").json()["items"]] == ["Plasma"]
 
@@ -70,6 +70,28 @@ def test_a_limit_of_money_counts_what_is_booked_at_its_prices(firm):
     money = f"{40 * price:.2f}"
     assert said.json() | {"money": "250.50", "currency": "CHF", "used_money": money, "held_money": money} == said.json()
     assert api.put("/api/v1/limits", json={"project": "plasma", "money": "-1"}).status_code == 422
+
+
+def test_case_76_a_limit_below_what_is_booked_keeps_the_bookings_and_names_those_beyond_it(firm):
+    first = firm.money.add_booking(hours(30), hours(35), units=8, node=1, state="BOOKED")
+    last = firm.money.add_booking(hours(40), hours(42), units=4, node=0, state="BOOKED")
+    labels = dict(firm.money.rows("SELECT id, 'B-' || number FROM bookings"))
+    api = firm.api("physics-admin")
+    said = api.put("/api/v1/limits", json={"project": "plasma", "units": 6, "hours": 50, "money": "1"}).json()
+    assert (said["used_hours"], said["held_hours"]) == ("40.00", "48.00")
+    over = {o["what"]: o for o in said["over"]}
+    assert over["units at the same time"] == {
+        "what": "units at the same time", "taken": "8", "limit": "6", "by": "2", "kept": [labels[first]],
+    }  # fmt: skip
+    assert over["GPU-hours in March 2026"] == {
+        "what": "GPU-hours in March 2026", "taken": "88", "limit": "50", "by": "38", "kept": [labels[last], labels[first]],
+    }  # fmt: skip
+    assert over["CHF in March 2026"]["kept"] == [labels[last], labels[first]]
+    states = dict(firm.money.rows("SELECT id, state FROM bookings"))
+    assert states[first] == states[last] == "BOOKED"
+    assert api.get("/api/v1/limits").json()["items"] == [said]
+    raised = api.put("/api/v1/limits", json={"project": "plasma", "units": 8, "hours": 84}).json()
+    assert [(o["by"], o["kept"]) for o in raised["over"]] == [("4", [labels[last]])]
 
 
 @pytest.mark.parametrize("wrong", [{"project": "nothing"}, {"person": "nobody@example.test"}])
