@@ -11,11 +11,12 @@ from app.backends.contract import Access
 from app.bookings import queries as bookings
 from app.bookings.access import ways_in
 from app.bookings.facts import Booking, ConditionLine, Held
-from app.bookings.lifecycle import BookingView
+from app.bookings.lifecycle import BookingView, State
 from app.bookings.shown import Speech, fresh_key, node_words
 from app.dashboards import booking_history, booking_measured, booking_money, booking_verbs
 from app.dashboards.booking_measured import IDLE_AFTER, Measured
 from app.dashboards.booking_money import Figures
+from app.dashboards.booking_requests import request_notes
 from app.inventory import queries as inventory
 from app.kernel.actor import Actor
 from app.plumbing.db import Work
@@ -37,8 +38,10 @@ def booking_page(work: Work, actor: Actor, booking: Booking, zone: str, by: str 
     speech = Speech({booking.kind: kind.name}, zone, now)
     held = bookings.holds_of(work, booking.id)
     allocation = bookings.allocation_of(work, booking.id)
-    assert allocation is not None  # written with the booking
-    view = bookings.view_of(work, booking, held, allocation)
+    if allocation is None:  # it waits, or its request holds nothing: there is nothing on a cluster yet
+        view = BookingView(State(booking.state), booking.window)
+    else:
+        view = bookings.view_of(work, booking, held, allocation)
     money = booking_money.figures(work, booking, now)
     seen = booking_measured.measured(work, booking, held, view.outages, kind, money.window, now, zone)
     workloads = booking_measured.workload_rows(work, booking, now)
@@ -75,7 +78,7 @@ def booking_page(work: Work, actor: Actor, booking: Booking, zone: str, by: str 
         cost_center=booking.cost_centre,
         reference=booking.reference,
         conditions=_conditions(booking, view, idle, speech),
-        notes=_notes(booking, view, idle, money, verbs, speech),
+        notes=(*request_notes(work, actor, booking, speech), *_notes(booking, view, idle, money, verbs, speech)),
         units=seen.units,
         samples=seen.samples,
         sampled_at=seen.sampled_at,
@@ -133,12 +136,12 @@ def _conditions(booking: Booking, view: BookingView, idle: timedelta | None, spe
 
 
 def _idle_for(booking: Booking, past: Iterable[ConditionLine], seen: Measured, now: datetime) -> timedelta | None:
-    """For how long nothing has run in it, as the booking says itself; before it does, as its measurements say."""
+    """For how long nothing has run in it: since the booking says so itself; before it does, by its measurements."""
     if booking.state != "ACTIVE":
         return None
     said = next((line.since for line in past if line.type == "idle" and line.until is None), None)
-    if said is not None:
-        return now - said
+    if said is not None:  # measurements may have come in since that reach further back
+        return now - min(said, seen.idle_since or said)
     if seen.idle_since is None or now - seen.idle_since < IDLE_AFTER:
         return None
     return now - seen.idle_since
