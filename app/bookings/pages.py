@@ -186,6 +186,8 @@ def extend(
             None,
             _key(key, {"verb": "extend", "booking": booking.number, "by": by}),
         )
+        if after.ends_at == booking.ends_at:
+            return Note("ok", f"Asked to extend {after.label}", "It is extended when somebody has approved it.")
         added = after.quoted - booking.quoted
         money = f"{words.money(added, after.currency)} more, {words.money(after.quoted, after.currency)} in all."
         return Note("ok", f"{after.label} is extended until {words.moment(after.ends_at, zone, now)}", money)

@@ -79,11 +79,35 @@ def _step(booking: Booking, line: HistoryLine, promised: str, zone: str, now: da
             return Step("ok", "Over", "The window ended. Its units are being emptied.", at, icon="logout")
         case "emptied":
             return Step("ok", "Ended", "All units were seen empty; others can have them.", at, icon="check")
+        case "ask":
+            said = f"Price promised: {promised}. Units and hours are held until somebody answers, or it lapses."
+            return Step("none", f"Asked for by {line.actor}", f"{said} {why}".strip(), at, icon="user-question")
+        case "approve":
+            return Step("ok", f"Approved by {line.actor}", f"It is booked. {why}".strip(), at, icon="check")
+        case "reject":
+            return Step("bad", f"Rejected by {line.actor}", why, at, icon="ban")
+        case "wait":
+            return Step("none", f"Waits for units, asked by {line.actor}", why, at, icon="clock")
+        case "offer":
+            said = f"Held for the answer until {_at((line.changes or {}).get('until'), zone, now)}."
+            return Step("ok", "Units offered", said, at, icon="gift")
+        case "ask_extend":
+            end = (line.changes or {}).get("end")
+            said = f"Until {_at(end[1], zone, now)}, when somebody has approved it." if end else ""
+            return Step("none", f"Extension asked for by {line.actor}", said, at, icon="user-question")
+        case "reject_extend" | "lapse_extend" | "withdraw_extend":
+            done = {"reject": "rejected", "lapse": "lapsed", "withdraw": "taken back"}[line.event.partition("_")[0]]
+            said = f"The extension that was asked for is {done}. {why}".strip()
+            return Step("none", f"Extension {done}", said, at, icon="clock-off")
     known = line.event in Event.__members__.values()
     said = words.first_upper(EVENTS[Event(line.event)]) if known else ""
     return Step(
         "none", f"{words.first_upper(line.event.replace('_', ' '))} by {line.actor}", f"{said}. {why}".strip(), at
     )
+
+
+def _at(instant: str | None, zone: str, now: datetime) -> str:
+    return "…" if instant is None else words.moment(datetime.fromisoformat(instant), zone, now)
 
 
 def _sentence(text: str) -> str:

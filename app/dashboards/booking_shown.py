@@ -38,9 +38,8 @@ def booking_page(work: Work, actor: Actor, booking: Booking, zone: str, by: str 
     speech = Speech({booking.kind: kind.name}, zone, now)
     held = bookings.holds_of(work, booking.id)
     allocation = bookings.allocation_of(work, booking.id)
-    if allocation is None:  # it waits, or its request holds nothing: there is nothing on a cluster yet
-        view = BookingView(State(booking.state), booking.window)
-    else:
+    view = BookingView(State(booking.state), booking.window)  # where it waits there is nothing on a cluster yet
+    if allocation is not None:
         view = bookings.view_of(work, booking, held, allocation)
     money = booking_money.figures(work, booking, now)
     seen = booking_measured.measured(work, booking, held, view.outages, kind, money.window, now, zone)

@@ -79,7 +79,8 @@ def _extend(work: Work, actor: Actor, booking: Booking, by: str, speech: Speech)
     else:
         added, total = _money(booking, plan.added.amount), _money(booking, plan.total.amount)
         effects = (Effect("Adds", added), Effect("At the end", total), possible)
-        button = f"Extend for {words.money(added.amount, added.currency)}"
+        verb = "Extend" if plan.approval is None else "Ask to extend"
+        button = f"{verb} for {words.money(added.amount, added.currency)}"
     return VerbView("extend", "Extend by", href, button, key, effects, "primary", "by", options,
                     f"/bookings/{booking.label}/effect?verb=extend", blocked)  # fmt: skip
 
