@@ -85,6 +85,7 @@ def move(
 def members(booking_id: str, work: InTransaction, actor: Booker) -> dict[str, Any]:
     """Whom the booking could be handed over to: members and leads of its project."""
     booking = edits.find(work, actor, booking_id)
+    edits.allow(actor, booking)
     found = queries_edits.members_of(work, booking.project_id)
     return {"items": [{"id": ids.public(ids.ACCOUNT, m.account_id), "name": m.name} for m in found], "next": None}
 

@@ -63,8 +63,8 @@ def own_uses(work: Work, actor: Actor) -> tuple[OwnUse, ...]:
 
 def quote_claim(work: Work, actor: Actor, use_id: int, wish: Wish) -> Claim:
     """What a claim would cost, without making it. Raises what the claim itself would."""
+    desk = offers.open_desk(work, actor, wish.project)
     use = _own(work, actor, use_id)
-    desk = offers.open_desk(work, actor, wish.project, use.kind)
     pool = next(p for p in desk.pools() if p.id == use.pool_id)
     return _plan(desk, use, pool, wish, desk.scopes(use.kind))
 
@@ -78,8 +78,8 @@ def claim(work: Work, queue: Queue, actor: Actor, use_id: int, wish: Wish, key: 
     done = done_before(work, actor, key, "claim", booking_id)
     if done is not None:
         return done
+    desk = offers.open_desk(work, actor, wish.project)
     use = _own(work, actor, use_id)
-    desk = offers.open_desk(work, actor, wish.project, use.kind)
     scopes = quotas.lock_scopes(work, desk.project.tenant_id, desk.project.id, actor.account_id, [use.kind])
     pools = inventory.lock_pools(work, [use.pool_id])
     pool = policies.effective(work, pools[use.pool_id], desk.project.id)

@@ -16,7 +16,7 @@ from fastapi import APIRouter, Form, Query, Response
 
 from app.accounts import queries as accounts
 from app.accounts.queries import ProjectSeen
-from app.bookings import actions, edits, extending, leaving, offers, queries, waitlist
+from app.bookings import actions, edits, extending, leaving, offers, queries, queries_edits, schedule, waitlist
 from app.bookings.edits import Key
 from app.bookings.facts import Booking
 from app.bookings.form import BookFields, Read, read
@@ -37,7 +37,6 @@ from app.kernel.errors import Conflict, Forbidden, Problem, Refused
 from app.kernel.window import Window
 from app.plumbing.db import Work
 from app.plumbing.runtime import Plumbing
-from app.pricing.rules import Segment, cost
 from app.web import words
 from app.web.deps import Booker, InTransaction, Parts, Reader, rate_limit
 from app.web.page import OnPage, Page
@@ -141,11 +140,9 @@ def cancel(number: str, page: OnPage, work: InTransaction, actor: Booker, parts:
             work, parts.queue, actor, booking.id, _key(key, {"verb": "cancel", "booking": booking.number})
         )
         rest = "" if after.state == "CANCELLED" else " Its units are free for others as soon as they are seen empty."
-        return Note(
-            "ok",
-            f"{after.label} is cancelled",
-            f"Nothing is charged; its hours went back to {after.project_name}.{rest}",
-        )
+        owed = sum((fee.amount for fee in queries_edits.fees_of(work, after.id)), after.quoted - after.quoted)
+        paid = f"You pay {words.money(owed, after.currency)}" if owed else "Nothing is charged"
+        return Note("ok", f"{after.label} is cancelled", f"{paid}; its hours went back to {after.project_name}.{rest}")
 
     return _verb(page, work, actor, number, "cancelled", act)
 
@@ -326,9 +323,8 @@ def _given_back(work: Work, booking: Booking) -> str:
     segments = queries.segments_of(work, booking.id)
 
     def price(window: Window) -> Any:
-        parts = ((s.window.intersect(window), s) for s in segments)
-        cut = [Segment(part, s.price_id, s.per_hour) for part, s in parts if part is not None]
-        return cost(cut, booking.units, booking.currency, booking.share840).amount
+        part = schedule.within(segments, window)
+        return schedule.cost_of(part, booking.units, booking.currency, booking.share840).amount
 
     whole = price(Window(booking.provided_at, booking.ends_at))
     paid = price(Window(booking.provided_at, left)) if booking.provided_at < left else whole - whole

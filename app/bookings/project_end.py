@@ -78,6 +78,6 @@ def end_booking(work: Work, queue: Queue, booking_id: UUID) -> bool:
         queries.note(work, booking.id, "project_end", state, state, SYSTEM, now, why)
     kind = "booking_cancelled" if step == "give up" else "booking_runs_on"
     if booking.account_id is not None:
-        more = {"number": booking.number, "name": booking.name, "why": why}
+        more = {"number": booking.number, "name": booking.name, "by": "Berth", "why": why}
         outbox.tell(work, kind, now, booking.account_id, booking.id, **more)
     return True

@@ -26,7 +26,7 @@ def steps(
 ) -> tuple[Step, ...]:
     """Events and conditions, the newest first."""
     lines = tuple(lines)
-    first = next((line.changes["quoted"][0] for line in lines if line.event == "extend" and line.changes), None)
+    first = next((line.changes["quoted"][0] for line in lines if line.changes and "quoted" in line.changes), None)
     promised = f"{booking.currency} {first}" if first else words.money(booking.quoted, booking.currency)
     found = [_step(booking, line, promised, zone, now) for line in lines]
     for it in conditions:
@@ -64,6 +64,35 @@ def _step(booking: Booking, line: HistoryLine, promised: str, zone: str, now: da
             said = "" if not end else f"Until {words.moment(datetime.fromisoformat(end[1]), zone, now)}"
             said += f", {booking.currency} {quoted[1]} in all." if quoted else ""
             return Step("ok", f"Extended by {line.actor}", said, at, icon="clock-plus")
+        case "shrink":
+            return Step(
+                "ok", f"Made smaller by {line.actor}", _shrunk(booking, line, zone, now), at, icon="arrow-bar-left"
+            )
+        case "move":
+            start, quoted = (line.changes or {})["start"], (line.changes or {})["quoted"]
+            where = f" on {line.changes['cluster'][1]}" if "cluster" in line.changes else ""  # type: ignore[operator,index]
+            begins = words.moment(datetime.fromisoformat(start[1]), zone, now)
+            said = f"Starts {begins}{where}, {booking.currency} {quoted[1]} in all."
+            return Step("ok", f"Moved by {line.actor}", said, at, icon="arrows-exchange")
+        case "hand_over":
+            was, becomes = (line.changes or {})["person"]
+            said = f"From {was} to {becomes}. What was charged before stays {was}'s."
+            return Step("ok", f"Handed over by {line.actor}", said, at, icon="users")
+        case "share" | "unshare":
+            said = (
+                "Every member of the project may enter it."
+                if line.event == "share"
+                else "Only its owner and leads may."
+            )
+            title = "Shared" if line.event == "share" else "No longer shared"
+            return Step("ok", f"{title} by {line.actor}", said, at, icon="users")
+        case "fee":
+            amount = (line.changes or {}).get("amount", "")
+            return Step("warn", f"Fee: {booking.currency} {amount}", why, at, icon="info-circle")
+        case "replan":
+            return Step("none", "Planned on other units", why, at, icon="arrows-exchange")
+        case "project_end":
+            return Step("warn", "Its project has ended", f"{why} It runs to its end.", at, icon="info-circle")
         case "cancel" | "withdraw":
             said = "Nothing is charged." if booking.provided_at is None else "Charged until then."
             return Step("none", f"Cancelled by {line.actor}", f"{said} {why}".strip(), at, icon="x")
@@ -108,6 +137,21 @@ def _step(booking: Booking, line: HistoryLine, promised: str, zone: str, now: da
 
 def _at(instant: str | None, zone: str, now: datetime) -> str:
     return "…" if instant is None else words.moment(datetime.fromisoformat(instant), zone, now)
+
+
+def _shrunk(booking: Booking, line: HistoryLine, zone: str, now: datetime) -> str:
+    changes = line.changes or {}
+    said = []
+    if "end" in changes:
+        said.append(f"Ends {words.moment(datetime.fromisoformat(changes['end'][1]), zone, now)}.")
+    if "units" in changes:
+        left = ", ".join(f"{units} on {node}" for node, units in changes.get("left", ()))
+        said.append(
+            f"{changes['units'][1]} of {changes['units'][0]} units are kept{f'; given back: {left}' if left else ''}."
+        )
+    if "quoted" in changes:
+        said.append(f"{booking.currency} {changes['quoted'][1]} in all.")
+    return " ".join(said)
 
 
 def _sentence(text: str) -> str:

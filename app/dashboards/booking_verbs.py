@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from app.bookings import edits, extending
+from app.bookings import edits, extending, leaving
 from app.bookings.facts import Booking
 from app.bookings.schemas import duration_text, parse_duration
 from app.bookings.shown import Speech, fresh_key
@@ -46,10 +46,7 @@ def verb(
         return _extend(work, actor, booking, by, speech)
     units = words.count(booking.units, "unit")
     if name == "cancel":
-        effects = (Effect("You pay", _money(booking, money.charged)), Effect("Frees", units))
-        return VerbView(
-            "cancel", "Cancel", _href(booking, "cancel"), "Cancel, nothing is charged", fresh_key(), effects, "danger"
-        )
+        return _cancel(work, actor, booking, units)
     stops = words.count(running, "running workload") if running else "nothing: no workload runs"
     billed = bool(money.at_end or money.still_to_come)
     back, pay = _money(booking, money.still_to_come), _money(booking, money.charged)
@@ -58,6 +55,15 @@ def verb(
     what = f"Release all {units}" if booking.units > 1 else "Release the unit"
     gain = f", get {words.money(back.amount, back.currency)} back" if billed else ""
     return VerbView("release", "Release now", _href(booking, "release"), what + gain, fresh_key(), effects, "danger")
+
+
+def _cancel(work: Work, actor: Actor, booking: Booking, units: str) -> VerbView:
+    terms = leaving.quote_cancel(work, actor, booking.id)
+    effects: tuple[Effect, ...] = (Effect("You pay", _money(booking, terms.fee)), Effect("Frees", units))
+    if terms.percent and terms.free_until is not None:
+        effects = (*effects, Effect("Free until", terms.free_until))
+    said = f"Cancel for {words.money(terms.fee, booking.currency)}" if terms.fee else "Cancel, nothing is charged"
+    return VerbView("cancel", "Cancel", _href(booking, "cancel"), said, fresh_key(), effects, "danger")
 
 
 def _extend(work: Work, actor: Actor, booking: Booking, by: str, speech: Speech) -> VerbView:

@@ -72,14 +72,14 @@ def test_units_on_a_silent_node_are_free_only_when_they_are_seen_empty(world: Wo
     a = world.book(nodes=2, per_node=8, duration="PT4H")
     world.settle()
     world.set_clock(START + HOUR)
-    world.backend.node_dies("n1")
+    world.backend.faults.node_dies("n1")
     after = shrink(world, a, nodes=1)
     world.settle()
     assert (after.units, after.nodes, after.per_node) == (8, 1, 8)
     left = "SELECT live FROM holds WHERE booking_id = %s AND left_at IS NOT NULL"
     assert rows(world, left, a.id) == [(True,)]
     world.set_clock(START + 2 * HOUR)
-    world.backend.node_returns("n1")
+    world.backend.faults.node_returns("n1")
     world.set_clock(START + 2 * HOUR + timedelta(minutes=1))
     world.settle()
     assert rows(world, left, a.id) == [(False,)]
@@ -90,7 +90,7 @@ def test_a_lost_node_is_given_back_before_sound_ones_and_is_no_outage_from_then_
     a = world.book(nodes=2, per_node=8, duration="PT4H")
     world.settle()
     world.set_clock(START + HOUR)
-    world.backend.node_dies("n0")
+    world.backend.faults.node_dies("n0")
     world.set_clock(START + HOUR + timedelta(minutes=5))
     world.settle()
     shrink(world, a, nodes=1)

@@ -160,9 +160,7 @@ ROUTES: dict[tuple[str, str], Rule] = {
     ("POST", "/api/v1/bookings/{booking_id}/share"): Rule(BOOKERS, "book", 404),
     ("POST", "/api/v1/bookings/{booking_id}/unshare"): Rule(BOOKERS, "book", 404),
     ("GET", "/api/v1/uses"): Rule(TENANT),
-    ("POST", "/api/v1/uses/{use_id}/claim"): Rule(
-        BOOKERS, "book", json={"project": "plasma", "duration": "PT1H"}
-    ),
+    ("POST", "/api/v1/uses/{use_id}/claim"): Rule(BOOKERS, "book", json={"project": "plasma", "duration": "PT1H"}),
     ("POST", "/api/v1/series"): Rule(BOOKERS, "book", 422, json=SERIES),
     ("GET", "/api/v1/series"): Rule(TENANT),
     ("GET", "/api/v1/series/{series_id}"): Rule(TENANT, stranger=404),
@@ -197,6 +195,20 @@ ROUTES: dict[tuple[str, str], Rule] = {
     ("POST", "/bookings/{number}/cancel"): Rule(BOOKERS, stranger=404),
     ("POST", "/bookings/{number}/release"): Rule(BOOKERS, stranger=404),
     ("POST", "/bookings/{number}/extend"): Rule(BOOKERS, stranger=404, form={"by": "PT1H"}),
+    ("GET", "/bookings/{number}/change"): Rule(TENANT, stranger=404),
+    ("GET", "/bookings/{number}/change/{verb}"): Rule(TENANT, stranger=404),
+    ("POST", "/bookings/{number}/shrink"): Rule(BOOKERS, stranger=404, form={"by": "PT15M"}),
+    ("POST", "/bookings/{number}/units"): Rule(BOOKERS, stranger=404, form={"by": "1"}),
+    ("POST", "/bookings/{number}/move"): Rule(
+        BOOKERS, stranger=404, form={"start": "2026-12-03T09:00", "hours": "1", "cluster": "sim"}
+    ),
+    ("POST", "/bookings/{number}/hand_over"): Rule(
+        BOOKERS, stranger=404, form={"by": "00000000-0000-0000-0000-000000000000"}
+    ),
+    ("POST", "/bookings/{number}/share"): Rule(BOOKERS, stranger=404),
+    ("POST", "/bookings/{number}/unshare"): Rule(BOOKERS, stranger=404),
+    ("GET", "/uses"): Rule(TENANT),
+    ("POST", "/uses/{use_id}/claim"): Rule(BOOKERS, form={"project": "plasma", "duration": "PT1H"}),
     # money and limits
     ("GET", "/api/v1/limits"): Rule(frozenset({"admin", "finance", "auditor"}) | RUNS, query={"tenant": "physics"}),
     ("PUT", "/api/v1/limits"): Rule(

@@ -115,7 +115,7 @@ def house(
         "token": public(TOKEN, new_id()), "session": "00" * 32, "name": "sim", "pool": pool, "period": "2026-11",
         "booking_id": public(BOOKING, booking.id), "number": str(booking.number), "account": public(ACCOUNT, new_id()),
         "cluster": "sim", "series_id": made.series.public_id,
-        "class_id": taught.one.public_id,
+        "class_id": taught.one.public_id, "use_id": "1", "verb": "shrink",
     }  # fmt: skip
     yield House(world, create_app(plumbing=world.plumbing), values, people, {}, {})
     world.close()
