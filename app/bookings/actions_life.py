@@ -59,7 +59,7 @@ def told_use(work: Work, booking_id: UUID, until: datetime, use_of: UseOf) -> Ev
             _tell_idle(work, booking, policy, use, change.since, now)
     if found.released is None:
         return None
-    log.info("released what nobody used", booking=booking.label, event=found.released)
+    log.info("released what nobody used", booking=booking.label, by=found.released)
     fee = policy.no_show_fee if found.released is Event.NO_SHOW and pool.billed else None
     if fee:
         queries_edits.record_fee(work, booking.id, view.state, fee, "Booked and not used.", SYSTEM, now)

@@ -280,4 +280,3 @@ def test_case_68_who_follows_at_once_finds_the_units_empty(world: World) -> None
     pass_minutes(world, 62)
     started = world.look(follower)
     assert (started.state, started.provided_at) == ("ACTIVE", START + HOUR)
-
