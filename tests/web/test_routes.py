@@ -14,11 +14,11 @@ from fastapi.routing import iter_route_contexts
 from fastapi.testclient import TestClient
 
 from app.accounts import actions, sessions
-from app.bookings import classes, series
+from app.bookings import classes, queries_requests, series
 from app.bookings.api_series import asked_of
 from app.bookings.schemas_series import SeriesIn
 from app.kernel.actor import SCOPES, SYSTEM, Actor
-from app.kernel.ids import ACCOUNT, BOOKING, TOKEN, new_id, public
+from app.kernel.ids import ACCOUNT, BOOKING, REQUEST, TOKEN, new_id, public
 from app.main import create_app
 from app.plumbing.queue import NoQueue
 from tests.accounts.world import ADDRESS
@@ -111,6 +111,11 @@ def house(
         )
     with world.work() as work:
         pool = work.pg.execute("SELECT name FROM pools LIMIT 1").fetchone()[0]
+    world.set_policy(pool, approval_hours=1, approver="lead")
+    requested = world.book("physics-member", start="2026-12-22T09:00:00+01:00", duration="PT2H")
+    world.set_policy(pool)
+    with world.work("physics") as work:
+        request = queries_requests.last_request(work, requested.id)
     values = {
         "token": public(TOKEN, new_id()), "session": "00" * 32, "name": "sim", "pool": pool, "period": "2026-11",
         "booking_id": public(BOOKING, booking.id), "number": str(booking.number), "account": public(ACCOUNT, new_id()),
