@@ -31,7 +31,6 @@ from app.bookings.giving_back import units_of
 from app.bookings.ground import MovedMeanwhile, Site
 from app.bookings.lifecycle import State
 from app.bookings.offers import Desk
-from app.bookings.open_projects import closed
 from app.bookings.placement import NoPlace, Part, free_until
 from app.bookings.recolour import Moved
 from app.bookings.rules_load import Approval
@@ -176,9 +175,6 @@ def _extension(desk: Desk, booking: Booking, pool: Pool, end: datetime, scopes: 
     if not pool.writes:
         said = f"Berth only looks at {pool.cluster} now and changes nothing there."
         reasons.append(Reason("nothing_offered", said, fix="Ask the operators when it is open again.", field="end"))
-    over = closed(desk.project, desk.now, end)
-    if over is not None:
-        reasons.append(over)
     added = Window(booking.ends_at, end)
     free = _free_until(desk.work, booking, pool)
     moves: tuple[Moved, ...] = ()

@@ -449,7 +449,8 @@ def limits_of(
     reasons, effects = check(standing, asked)
     rate = max((p.rate for p in asked), default=0)
     over = policies.over_load(desk.work, pool, desk.project.id, account_id, rate, window, desk.now, leaving)
-    return (*reasons, *over), effects
+    ends = closed(desk.project, desk.now, window.end)
+    return (*reasons, *over, *([] if ends is None else [ends])), effects
 
 
 def approval_of(desk: Desk, pool: Pool, window: Window, price: Cost, units: int) -> Approval | None:
