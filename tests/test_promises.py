@@ -26,6 +26,7 @@ PLATFORM = {
     "alembic_version": "the revision",
     "allocations": "what may exist on a cluster: strays must know every name",
     "clock": "the product clock",
+    "cluster_users": "who is which user on everybody's clusters, told to clusters by workers",
     "clusters": "everybody's clusters",
     "devices": "hardware",
     "due": "work to find before its tenant is known",
