@@ -110,10 +110,28 @@ def shrink(
     return change(work, actor, booking_id, key, version, "shrink", apply)
 
 
-def _plan(work: Work, booking: Booking, view: BookingView, pool: Pool, kept: Kept, now: datetime) -> Shrink:
+def cut_short(
+    work: Work, queue: Queue, actor: Actor, booking: Booking, view: BookingView, end: datetime, now: datetime
+) -> Shrink:
+    """An earlier end that is not its owner's wish: no rule of the pool is asked. Booking and holds are locked, and the
+    window begins before `end`. The caller tells the owner."""
+    pool = pool_of(work, booking)
+    plan = _plan(work, booking, view, pool, Kept(end=end), now, by_rule=False)
+    _write(work, booking, view, plan, pool, actor, now)
+    allocation = queries.allocation_of(work, booking.id)
+    assert allocation is not None
+    if view.asked:
+        queries.want_more(work, booking.id)
+        look_now(work, queue, booking, allocation.id, now)
+    return plan
+
+
+def _plan(
+    work: Work, booking: Booking, view: BookingView, pool: Pool, kept: Kept, now: datetime, *, by_rule: bool = True
+) -> Shrink:
     end = kept.end if kept.end is not None else booking.ends_at
     to: Smaller | Reason = Smaller(booking.units, booking.nodes, booking.per_node)
-    reasons = check_earlier(booking, end, pool, now) if kept.end is not None else []
+    reasons = check_earlier(booking, end, pool, now) if kept.end is not None and by_rule else []
     if kept.units is not None or kept.nodes is not None or kept.end is None:
         to = smaller(booking.units, booking.nodes, booking.per_node, kept.units, kept.nodes)
         if view.asked and not _in_place(work, booking):

@@ -151,6 +151,8 @@ def _load(work: Work, pools: Sequence[Pool]) -> list[PoolCapacity]:
             taken[pool_id].append((lower, upper, 0, begins))
         if ends is not None:
             taken[pool_id].append((lower, upper, ends, FOREVER))
+    for pool_id, lower, upper, begins, ends in work.pg.execute(_MAINTENANCE, {"ids": ids, "now": now}):
+        taken[pool_id].append((lower, upper, begins, ends))
     for pool_id, lower, upper, begins, ends in work.pg.execute(_EXTERNAL, [ids]):
         taken[pool_id].append((lower, upper, begins, FOREVER if ends is None else ends))
     nodes: dict[int, list[NodeCapacity]] = {i: [] for i in ids}
@@ -173,6 +175,11 @@ _SLOTS = """SELECT n.pool_id, n.id, lower(s.positions), upper(s.positions),
              WHERE n.pool_id = ANY(%(ids)s) AND n.removed_at IS NULL
                AND (upper_inf(s.valid) OR upper(s.valid) > %(now)s)
              ORDER BY s.positions"""
+_MAINTENANCE = """SELECT n.pool_id, n.first_gpu * 64, (n.first_gpu + n.gpus) * 64,
+                         extract(epoch FROM lower(m.during))::bigint, extract(epoch FROM upper(m.during))::bigint
+                    FROM maintenances m JOIN maintenance_nodes x ON x.maintenance_id = m.id JOIN nodes n ON n.id = x.node_id
+                   WHERE m.cancelled_at IS NULL AND upper(m.during) > %(now)s AND n.pool_id = ANY(%(ids)s)
+                     AND n.removed_at IS NULL ORDER BY m.id, n.id"""
 # Past its own limit and still seen: nobody knows when it ends.
 _EXTERNAL = """SELECT n.pool_id, lower(r), upper(r), extract(epoch FROM e.since)::bigint,
                       CASE WHEN e.until > e.seen_at THEN extract(epoch FROM e.until)::bigint END
