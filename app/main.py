@@ -28,9 +28,11 @@ _ROOMS = ("accounts", "inventory", "quotas", "pricing", "bookings", "usage", "bi
 ROUTERS = (
     *(f"app.{room}.{face}" for room in _ROOMS for face in ("api", "pages")),
     "app.dashboards.booking_pages",
+    "app.accounts.api_renewal",
     "app.bookings.api_edits",
     "app.bookings.pages_edits",
     "app.bookings.api_policies",
+    "app.bookings.pages_policies",
     "app.bookings.api_requests",
     "app.bookings.pages_requests",
     "app.bookings.api_series",

@@ -82,6 +82,10 @@ ROUTES: dict[tuple[str, str], Rule] = {
         KEEPERS, "admin", query={"tenant": "physics"}, json={"slug": "all", "name": "x", "cost_center": "1"}
     ),
     ("POST", "/api/v1/projects/{slug}/end"): Rule(KEEPERS, "admin", query={"tenant": "physics"}),
+    ("PUT", "/api/v1/projects/{slug}/end"): Rule(
+        KEEPERS, "admin", query={"tenant": "physics"}, json={"end": "2027-06-01T00:00:00Z"}
+    ),
+    ("POST", "/api/v1/projects/{slug}/renewal"): Rule(LEADERS, "book", 404),
     ("POST", "/api/v1/projects/{slug}/reopen"): Rule(KEEPERS, "admin", query={"tenant": "physics"}),
     ("GET", "/api/v1/cluster-users"): Rule(SIGNED_IN),
     ("PUT", "/api/v1/cluster-users/{cluster}"): Rule(SIGNED_IN, "admin", json={"name": "Not A Name"}),
@@ -135,6 +139,8 @@ ROUTES: dict[tuple[str, str], Rule] = {
     ("GET", "/operator/inventory"): Rule(RUNS),
     ("POST", "/operator/inventory/import"): Rule(OPERATOR),
     ("GET", "/operator/inventory.csv"): Rule(RUNS),
+    ("GET", "/operator/policies"): Rule(RUNS),
+    ("POST", "/operator/policies"): Rule(OPERATOR, form={"pool": "sim/h100-sxm-80gb", "step": "preview"}),
     ("GET", "/operator/clusters"): Rule(RUNS),
     ("GET", "/operator/clusters/{name}/test"): Rule(RUNS),
     ("POST", "/operator/clusters/{name}/test"): Rule(OPERATOR),
