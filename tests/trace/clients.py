@@ -13,6 +13,8 @@ from typing import Any
 from app.kernel.clock import monotonic
 
 _IDLE_SECONDS = 2.0
+_PATIENCE = 5
+"""How often a request is sent again that a busy machine could not answer in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,8 @@ class Clients:
     def __init__(self, ports: Sequence[int], tokens: Sequence[str]) -> None:
         self._first = ports[0]
         self._clients = tuple(Client(ports[i % len(ports)], token) for i, token in enumerate(tokens))
+        self.asked_again = 0
+        """How often the answer was 503, "not now", and the same was asked once more under the same key."""
 
     def post_all(self, path: str, bodies: Sequence[tuple[str, dict[str, Any]]]) -> list[Answer]:
         """Post (key, body) pairs by all clients at once, each taking the next one; answers in the order of the bodies."""
@@ -76,7 +80,14 @@ class Clients:
                     if number is None:
                         return
                     key, body = bodies[number]
-                    answers[number] = client.ask("POST", path, body, key)
+                    answer = client.ask("POST", path, body, key)
+                    for _ in range(_PATIENCE):
+                        if answer.status != 503:
+                            break
+                        with turn:
+                            self.asked_again += 1
+                        answer = client.ask("POST", path, body, key)
+                    answers[number] = answer
             except BaseException as error:  # raised again below, in the thread that waits
                 failures.append(error)
 

@@ -201,6 +201,7 @@ def account(run: Replay, nodes: str) -> dict[str, Any]:
         "accepted": len(run.times) - run.refusals,
         "refused": run.refusals,
         "refused_by_reason": dict(run.refused.most_common()),
+        "asked_again": portal.clients.asked_again,
         "alternatives_offered": dict(run.offered.most_common()),
         "refusals_without_alternative": run.without_alternative,
         "alternatives_posted": run.tried.total(),
