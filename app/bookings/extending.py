@@ -34,10 +34,11 @@ from app.bookings.offers import Desk
 from app.bookings.placement import NoPlace, Part, free_until
 from app.bookings.recolour import Moved
 from app.bookings.rules_load import Approval
+from app.bookings.schemas import duration_text
 from app.inventory import queries as inventory
 from app.inventory.facts import Pool
 from app.kernel.actor import Actor
-from app.kernel.errors import Reason, Refusal, Refused
+from app.kernel.errors import Alternative, Reason, Refusal, Refused
 from app.kernel.window import Window
 from app.plumbing.db import Work
 from app.plumbing.queue import Queue
@@ -196,7 +197,7 @@ def _extension(desk: Desk, booking: Booking, pool: Pool, end: datetime, scopes: 
     too_much, effects = offers.limits_of(desk, pool, booking.account_id, scopes, asked, added)
     reasons += too_much
     if reasons:
-        raise Refused(Refusal(tuple(reasons)))
+        raise Refused(Refusal(tuple(reasons), _elsewhere(desk, booking, added, segments, reasons)))
     before = queries.segments_of(desk.work, booking.id)
     added_segments = tuple(PriceSegment(s.window, s.price_id, s.per_hour) for s in segments)
     total = schedule.cost_of((*before, *added_segments), booking.units, booking.currency, booking.share840)
@@ -210,6 +211,33 @@ def _extension(desk: Desk, booking: Booking, pool: Pool, end: datetime, scopes: 
         offers.approval_of(desk, pool, Window(booking.starts_at, end), total, booking.units),
         moves,
     )
+
+
+def _elsewhere(
+    desk: Desk, booking: Booking, added: Window, segments: tuple[Segment, ...], reasons: list[Reason]
+) -> tuple[Alternative, ...]:
+    """Where only others stand in the way: the same time on other units, or waiting for some."""
+    if {r.code for r in reasons} != {"units_taken_after"}:
+        return ()
+    shape = {"units": booking.units} if booking.nodes is None else {"nodes": booking.nodes, "per_node": booking.per_node}
+    request = {
+        "project": booking.project,
+        "name": booking.name,
+        "kind": booking.kind,
+        **shape,
+        "within": booking.within,
+        "start": "asap",  # a start of its own may lie off the grid
+        "earliest": rules.iso(added.start),
+        "latest": rules.iso(added.end),
+        "duration": duration_text(added.end - added.start),
+        "cost_center": booking.cost_centre,
+        "reference": booking.reference,
+        "wait": True,
+    }
+    price = cost(segments, booking.units, booking.currency, booking.share840)
+    amount = {"currency": price.currency, "amount": str(price.amount)}
+    said = f"{booking.units} {booking.kind_name} elsewhere from {rules.iso(added.start)}, or the waiting list for them"
+    return (Alternative("wait", request, amount, said),)
 
 
 def _free_until(work: Work, booking: Booking, pool: Pool) -> datetime | None:

@@ -318,3 +318,24 @@ def test_what_is_offered_while_the_clock_passes_is_bookable_until_the_last_secon
     booked = world.do(waitlist.accept, waiter)
     assert isinstance(booked.starts_at, datetime)
     assert booked.ends_at - booked.starts_at >= 15 * MINUTE
+
+
+def test_case_46_an_extension_that_others_stand_in_the_way_of_offers_the_waiting_list_for_the_time_elsewhere(
+    world: World,
+) -> None:
+    world.set_policy(H100, made_ahead=0)
+    booking = world.book(units=8, duration="PT2H")
+    world.settle()
+    other = world.book("bio-member", project="atlas", units=8, start=at(2))
+    with pytest.raises(Refused) as refused:
+        world.do("extend", booking, by=HOUR, end=None)
+    assert "2026-11-30T14:00:00Z" in refused.value.refusal.reasons[0].message
+    (instead,) = refused.value.refusal.alternatives
+    assert instead.kind_of_change == "wait"
+    waiting = wait(world, **{k: v for k, v in instead.request.items() if k != "wait"})
+    assert waiting.state == "WAITING"
+    world.do("cancel", other, "bio-member")
+    world.settle()
+    found = offer(world, waiting)
+    assert (found.window.start, found.window.end) == (START + 2 * HOUR, START + 3 * HOUR)
+    assert world.do(waitlist.accept, waiting).state == "BOOKED"
