@@ -42,7 +42,7 @@ from app.kernel.errors import Alternative, Reason, Refusal, Refused
 from app.kernel.window import Window
 from app.plumbing.db import Work
 from app.plumbing.queue import Queue
-from app.pricing.rules import Cost, cost
+from app.pricing.rules import Cost, Segment, cost
 from app.quotas import queries as quotas
 from app.quotas.rules import QuotaEffect, Scope, pieces
 
