@@ -13,13 +13,14 @@ from app.billing import queries, rules
 from app.billing.rules import Charge
 from app.bookings import queries as bookings
 from app.bookings import queries_edits
+from app.bookings.approvals import segment_of
 from app.bookings.facts import Booking
 from app.bookings.queries_edits import Handed
 from app.kernel.actor import Actor
 from app.kernel.errors import NotFound
 from app.plumbing.db import Work
 from app.quotas import actions as quotas
-from app.quotas.rules import Scope
+from app.quotas.rules import Scope, pieces
 from app.usage import queries as usage
 from app.usage.rules import charge_window
 
@@ -94,4 +95,9 @@ def set_limit(
     )
     since = work.product_now() - timedelta(days=45)
     quotas.count_in(work, scope, queries.booked_in(work, scope, since))
+    asked = (
+        (request_id, pieces(map(segment_of, schedule), ZoneInfo(zone), units, share840))
+        for request_id, units, share840, zone, schedule in queries.requested_in(work, scope)
+    )
+    quotas.count_in_requests(work, scope, asked)
     return scope

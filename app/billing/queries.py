@@ -116,7 +116,7 @@ def credit_so_far(work: Work, booking: Booking, now: datetime) -> tuple[Charge, 
     lost = lost_units(work, booking.id, window)
     if not lost:
         return ()
-    segments = [Priced(s.window, s.price_id, s.per_hour) for s in bookings.segments_of(work, booking.id)]
+    segments = [Priced(s.window, s.price_id, s.per_hour, s.units) for s in bookings.segments_of(work, booking.id)]
     return credit_charges(booking.id, lost, window, segments, ZoneInfo(booking.zone))
 
 
@@ -252,14 +252,18 @@ def ledger_of(work: Work, tenant_id: UUID, booking_id: UUID) -> list[LedgerLine]
 
 
 def booked_in(work: Work, scope: Scope, since: datetime) -> list[tuple[UUID, tuple[Piece, ...]]]:
-    """What each booking that falls under a scope commits from `since` on, whether it was counted there or not."""
+    """What each booking that falls under a scope commits from `since` on, whether it was counted there or not.
+
+    One that waits commits nothing; one that is asked for does where it holds its units meanwhile.
+    """
     found = work.pg.execute(
         """SELECT id, units, share840, zone, least(ends_at, coalesce(released_at, ends_at)), coalesce(provided_at, starts_at)
              FROM bookings WHERE tenant_id = %s AND ends_at > %s AND state <> ALL(%s)
               AND NOT (state = 'ENDED' AND provided_at IS NULL)
+              AND (state <> 'REQUESTED' OR EXISTS (SELECT FROM holds h WHERE h.booking_id = bookings.id AND h.live))
               AND (%s::uuid IS NULL OR project_id = %s) AND (%s::uuid IS NULL OR account_id = %s)
               AND (%s::text IS NULL OR kind = %s) ORDER BY id FOR NO KEY UPDATE""",
-        [work.tenant_id, since, ["CANCELLED", "REJECTED", "LAPSED"], *[scope.project_id] * 2, *[scope.account_id] * 2,
+        [work.tenant_id, since, ["CANCELLED", "REJECTED", "LAPSED", "WAITING"], *[scope.project_id] * 2, *[scope.account_id] * 2,
          *[scope.kind] * 2],
     ).fetchall()  # fmt: skip
     out = []
@@ -273,6 +277,20 @@ def booked_in(work: Work, scope: Scope, since: datetime) -> list[tuple[UUID, tup
         rest = [p for s in cut for p in pieces([s], ZoneInfo(zone), s.units or units, share840)]
         out.append((booking_id, tuple(rest)))
     return out
+
+
+def requested_in(work: Work, scope: Scope) -> list[tuple[UUID, int, int, str, list[dict[str, Any]]]]:
+    """(request, units, share840, zone, price schedule as kept) of every open request under a scope that holds units of
+    its own: an extension that is asked for, a place that was offered."""
+    return work.pg.execute(
+        """SELECT r.id, b.units, b.share840, b.zone, r.wanted->'segments'
+             FROM requests r JOIN bookings b ON b.tenant_id = r.tenant_id AND b.id = r.booking_id
+            WHERE r.tenant_id = %s AND r.outcome IS NULL
+              AND EXISTS (SELECT FROM holds h WHERE h.request_id = r.id AND h.live)
+              AND (%s::uuid IS NULL OR b.project_id = %s) AND (%s::uuid IS NULL OR b.account_id = %s)
+              AND (%s::text IS NULL OR b.kind = %s) ORDER BY r.id FOR NO KEY UPDATE OF r""",
+        [work.tenant_id, *[scope.project_id] * 2, *[scope.account_id] * 2, *[scope.kind] * 2],
+    ).fetchall()
 
 
 # --- the month --------------------------------------------------------------------------------------------------------

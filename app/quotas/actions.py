@@ -90,6 +90,13 @@ def count_in(work: Work, scope: Scope, booked: Iterable[tuple[UUID, tuple[Piece,
         work.pg.execute(queries.COMMIT + " ON CONFLICT DO NOTHING", values)
 
 
+def count_in_requests(work: Work, scope: Scope, asked: Iterable[tuple[UUID, tuple[Piece, ...]]]) -> None:
+    """The same for what requests hold beside their bookings."""
+    for request_id, pieces in asked:
+        values = queries.commit_values(work.tenant_id, [scope], pieces, None, request_id)
+        work.pg.execute(queries.COMMIT + " ON CONFLICT DO NOTHING", values)
+
+
 def _plain(scope: Scope) -> dict[str, int | str | None]:
     """A limit as people say it: units at once, unit-hours and money a month."""
     return {

@@ -14,14 +14,17 @@ from typing import Any
 import pytest
 
 from app.billing import actions as billing
+from app.bookings import approvals, queries_requests
 from app.bookings import queries as bookings
+from app.bookings.facts import Booking
 from app.kernel.actor import Actor
 from app.kernel.clock import monotonic
 from app.kernel.errors import Refused
 from app.kernel.money import SCALE
 from app.plumbing.db import Work
+from app.plumbing.queue import NoQueue
 from tests.servers import TestDatabase
-from tests.world import H100, START, World, make_world
+from tests.world import H100, OPERATOR, START, World, make_world
 
 HOUR = timedelta(hours=1)
 
@@ -139,6 +142,35 @@ def test_whoever_books_while_the_first_limit_is_being_made_is_judged_by_it(
     assert [r.code for r in refused.value.refusal.reasons] == ["quota_units"]
     assert asks[1].result(30).units == 2
     assert held_hours(world) == [("tenant", 8)]
+
+
+def approve(world: World, booking: Booking) -> Booking:
+    with world.work("physics") as work:
+        request = queries_requests.last_request(work, booking.id)
+    with world.work() as work:
+        return approvals.approve(work, NoQueue(), OPERATOR, request.id)
+
+
+def test_what_is_asked_for_is_counted_as_it_is_held_and_again_when_it_is_granted(world: World) -> None:
+    world.set_policy(H100, approval_hours=10)
+    asked = world.book(units=8, start=(START + 5 * HOUR).isoformat(), duration="PT2H")
+    booked = world.book(units=8, start=(START + 20 * HOUR).isoformat())
+    world.do("extend", booked, by=HOUR, end=None)
+    assert (world.look(asked).state, world.look(booked).ends_at) == ("REQUESTED", START + 21 * HOUR)
+    limit(world, hours=100)
+    assert held_hours(world) == [("tenant", 16 + 8 + 8)]
+    assert approve(world, asked).state == "BOOKED"
+    assert approve(world, booked).ends_at == START + 22 * HOUR
+    assert held_hours(world) == [("tenant", 16 + 8 + 8)]
+
+
+def test_a_request_that_holds_nothing_counts_once_it_is_granted(world: World) -> None:
+    world.set_policy(H100, approval_hours=10, requests_hold=False)
+    asked = world.book(units=8, start=(START + 5 * HOUR).isoformat(), duration="PT2H")
+    limit(world, hours=100)
+    assert held_hours(world) == [("tenant", 0)]
+    assert approve(world, asked).state == "BOOKED"
+    assert held_hours(world) == [("tenant", 16)]
 
 
 def test_limits_of_one_tenant_hold_up_no_other(world: World, threads: ThreadPoolExecutor) -> None:
