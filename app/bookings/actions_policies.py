@@ -32,7 +32,8 @@ from app.plumbing.db import Work
 class Said:
     """What is said about a pool in one place: of the pool itself, or for a tenant or a project over it.
 
-    `policy` is what counts there, all layers together. `etag` names it: a change says which one it is a change of.
+    `policy` is what counts there, all layers together; `under` what would without these words. `etag` names them: a change
+    says which ones it is a change of.
     """
 
     pool: Pool
@@ -41,6 +42,7 @@ class Said:
     words: dict[str, Any]
     gap_seconds: int
     policy: Policy
+    under: Policy
 
     @property
     def etag(self) -> str:
@@ -176,10 +178,11 @@ def _ids(work: Work, at: tuple[str | None, str | None]) -> tuple[UUID | None, UU
 def _said(work: Work, pool: Pool, tenant: str | None, project: str | None) -> Said:
     gap = int(pool.policy.gap.total_seconds())
     if tenant is None:
-        return Said(pool, None, None, pool.policy.words(), gap, pool.policy)
+        return Said(pool, None, None, pool.policy.words(), gap, pool.policy, Policy())
     _, project_id = _ids(work, (tenant, project))
     words = queries.find_override(work, pool.id, project_id) or {}
-    return Said(pool, tenant, project, words, gap, _under(work, pool, project_id).under(words))
+    under = _under(work, pool, project_id)
+    return Said(pool, tenant, project, words, gap, under.under(words), under)
 
 
 def _under(work: Work, pool: Pool, project_id: UUID | None) -> Policy:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -164,19 +164,3 @@ def _needs(booking: Live, policy: Policy) -> tuple[Reason, ...]:
     hours = Fraction(booking.rate * booking.window.seconds, WHOLE * 3600)
     need = approval_needed(policy, hours, booking.quoted, booking.currency, _NOBODY, booking.project_id)
     return () if need is None else need.reasons
-
-
-def value_text(name: str, value: Any) -> str:
-    """A rule's value in words: `7 days`, `8 units`, `no limit`."""
-    if value is None:
-        return {"who": "", "open": "as the pool says", "no_show": "never", "idle_release": "never", "idle_warn": "never",
-                "end_warn": "never", "end_warn_last": "never", "no_show_fee": "none",
-                "give_up": "at the end"}.get(name, "no limit")  # fmt: skip
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int) and name in _LENGTH_NAMES:
-        return rules.length_text(timedelta(seconds=value))
-    return str(value)
-
-
-_LENGTH_NAMES = {f.name for f in fields(Policy) if "timedelta" in str(f.type)}

@@ -167,3 +167,13 @@ def said_everywhere(work: Work) -> tuple[Said, ...]:
             ORDER BY o.pool_id, t.name, p.name NULLS FIRST"""
     )
     return tuple(Said(*row) for row in rows)
+
+
+def projects_of(work: Work, tenant: str) -> tuple[tuple[str, str], ...]:
+    """(slug, name) of a tenant's projects that have not ended. Inside `read_all`."""
+    rows = work.pg.execute(
+        """SELECT p.slug, p.name FROM projects p JOIN tenants t ON t.tenant_id = p.tenant_id
+            WHERE t.slug = %s AND (p.ended_at IS NULL OR p.ended_at > berth_now()) ORDER BY p.name""",
+        [tenant],
+    )
+    return tuple((slug, name) for slug, name in rows)

@@ -1160,6 +1160,57 @@ def inventory_faults() -> v.InventoryPage:
     )
 
 
+def policies(preview: bool = False, faults: bool = False) -> v.PoliciesPage:
+    """What is said of a pool for a tenant, with whom a change would touch."""
+    fields = (
+        ("min_length", "Shortest booking", "", "15 min"),
+        ("max_length", "Longest booking", "2 days", "7 days"),
+        ("min_gap", "Least time left between bookings", "soon" if faults else "", "0 min"),
+    )
+    fault = "A length is written like 7 days, 8 h, 1 h 30 min or 90 s."
+    rows = tuple(
+        v.RuleField(n, label, value, other, error=fault if faults and n == "min_gap" else "")
+        for n, label, value, other in fields
+    )
+    open_to = v.RuleField(
+        "open", "May book", "no", "as the pool says",
+        (v.Option("", "As the pool says (as it is)"), v.Option("yes", "Yes"), v.Option("no", "No", True)),
+    )  # fmt: skip
+    money = v.RuleField("approval_money", "Above an amount of money", "20000", "none")
+    seen = v.TouchedRow(
+        "B-2417", "Institute of Physics, Plasma", "Robin K.", local(25, 8), local(29, 8),
+        "A booking lasts at most 2 days. You asked for 4 days.",
+    )  # fmt: skip
+    asked = replace(seen, label="B-2431", why="More than 20000 CHF has to be approved. This costs 24576.00 CHF.")
+    found = v.RulePreview(
+        (v.RuleChange("Longest booking", "7 days", "2 days"), v.RuleChange("Above an amount of money", "none", "20000")),
+        ("1 booking of 58 would be refused today and 1 would have to be approved. They stay as they are.",
+         "Could book no more: Institute of Physics, Plasma."),
+        (seen,), (asked,),
+    )  # fmt: skip
+    return v.PoliciesPage(
+        "h100 on alpha for physics",
+        "What may be booked by whom, and what becomes of it. A tenant's rules lie over the pool's, and a project's over those.",
+        (
+            v.Link("alpha/h100", "/operator/policies?pool=alpha%2Fh100", True),
+            v.Link("beta/h200", "/operator/policies?pool=b"),
+        ),
+        (
+            v.SaidRow("Everyone", "/operator/policies", "longest booking: 7 days"),
+            v.SaidRow("Institute of Physics", "/operator/policies?tenant=physics", "longest booking: 2 days", True),
+        ),
+        v.RulesForm(
+            (v.RuleGroup("When", rows), v.RuleGroup("Who", (open_to,)), v.RuleGroup("Approval", (money,))),
+            (("pool", "alpha/h100"), ("tenant", "physics"), ("etag", "0" * 16)),
+            "The rules have changed since you looked. Look again." if faults else "",
+        ),
+        True,
+        (v.Option("physics", "Institute of Physics", True), v.Option("physics/plasma", "Institute of Physics, Plasma")),
+        "alpha/h100",
+        found if preview else None,
+    )
+
+
 def inventory_done() -> v.InventoryPage:
     return replace(inventory(), result=v.ImportResult("nodes.csv", 64, 60, 2, 2, 512))
 
@@ -1712,6 +1763,13 @@ def everything() -> dict[str, tuple[object, v.Frame]]:
         "clusters-empty": (
             v.ClustersPage("No cluster is connected.", (), None, (), (), (), ()),
             frame("operator", "/operator/clusters"),
+        ),
+        "policies": (policies(), frame("operator", "/operator/policies")),
+        "policies-preview": (policies(preview=True), frame("operator", "/operator/policies")),
+        "policies-faults": (policies(faults=True), frame("operator", "/operator/policies")),
+        "policies-empty": (
+            v.PoliciesPage("Rules", "Nothing can be booked yet.", (), (), v.RulesForm((), ()), False),
+            frame("operator", "/operator/policies"),
         ),
         "inventory": (inventory(), frame("operator", "/operator/inventory")),
         "inventory-faults": (inventory_faults(), frame("operator", "/operator/inventory")),

@@ -9,5 +9,6 @@ from app.web.views.notices import *  # noqa: F403
 from app.web.views.operator import *  # noqa: F403
 from app.web.views.parts import *  # noqa: F403
 from app.web.views.people import *  # noqa: F403
+from app.web.views.policies import *  # noqa: F403
 from app.web.views.project import *  # noqa: F403
 from app.web.views.requests import *  # noqa: F403
