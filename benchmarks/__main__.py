@@ -1,9 +1,10 @@
-"""`python -m benchmarks [--only NAME] [--size small] [--json FILE]`: run benchmarks, print their figures, write them
-down."""
+"""`python -m benchmarks [--only NAME] [--size small] [--data DIR] [--json FILE]`: run benchmarks, print their
+figures, write them down."""
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import os
 import platform
@@ -22,6 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="run this one (may be repeated)")
     parser.add_argument("--size", default="full", choices=["full", "small"], help="small: a quick look, not comparable")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here as well")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="published traces, for benchmarks that replay them")
     wanted = parser.parse_args(arguments)
     known = find()
     unknown = [name for name in wanted.only if name not in known]
@@ -31,7 +33,8 @@ def main(arguments: list[str] | None = None) -> int:
     figures = {}
     for name in wanted.only or known:
         print(f"{name} ({wanted.size})", flush=True)
-        figures[name] = known[name].run(wanted.size)
+        with_data = "data" in inspect.signature(known[name].run).parameters
+        figures[name] = known[name].run(wanted.size, wanted.data) if with_data else known[name].run(wanted.size)
         print(table(figures[name]), flush=True)
     if wanted.json:
         machine = {"python": platform.python_version(), "cpus": os.cpu_count(), "size": wanted.size}

@@ -29,6 +29,9 @@ from app.bookings.capacity import (
 from app.bookings.power import Layout, PoolPower, PowerRoom, PowerShort
 from app.kernel.window import Window
 
+Taken = tuple[Ints, Ints, Ints]
+"""When units are taken, as `PoolSnapshot.taken` tells it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -128,14 +131,16 @@ def place(
     the others are left out. The same question always gets the same answer.
     """
     start, end = epoch(window.start), epoch(window.end) + gap
-    free = free_units(pool, start, end)
+    taken = pool.taken(start, end)
+    free = np.ones(len(pool.unit_lower), bool)
+    free[taken[0]] = False
     if only is not None:
         free &= only[pool.unit_node]
     counts = per_node(pool, free)
     room = power.room(start, epoch(window.end)) if power else None
     found = choose(pool, counts, shape, room)
     if found is None:
-        return explain(pool, shape, counts, start, end, room)
+        return explain(pool, shape, counts, start, end, room, taken)
     layout, level = found
     parts = {
         node: _tightest(pool, np.flatnonzero(free & (pool.unit_node == node)), take, start, end)
@@ -288,9 +293,16 @@ def per_node(pool: PoolSnapshot, units: Flags) -> Ints:
 
 
 def explain(
-    pool: PoolSnapshot, shape: Shape, counts: Ints, start: int, end: int, room: PowerRoom | None = None
+    pool: PoolSnapshot,
+    shape: Shape,
+    counts: Ints,
+    start: int,
+    end: int,
+    room: PowerRoom | None = None,
+    taken: Taken | None = None,
 ) -> NoPlace:
-    """Why a shape does not fit where each node could give so many units during `[start, end)`."""
+    """Why a shape does not fit where each node could give so many units during `[start, end)`. `taken`: what
+    `pool.taken` says of that time, if it is known."""
     offered = np.bincount(pool.unit_node, minlength=len(pool.nodes))
     short = room is not None and choose(pool, counts, shape) is not None
     return NoPlace(
@@ -299,7 +311,7 @@ def explain(
         _room(pool, shape, offered),
         _room(pool, shape, pool.installed),
         never=choose(pool, pool.installed, shape) is None,
-        bookkeeping=not short and choose(pool, offered - most_taken(pool, start, end), shape) is not None,
+        bookkeeping=not short and choose(pool, offered - most_taken(pool, start, end, taken), shape) is not None,
         power=room.short(shape) if short else None,
     )
 
@@ -317,9 +329,9 @@ def _room(pool: PoolSnapshot, shape: Shape, counts: Ints) -> Room:
     )
 
 
-def most_taken(pool: PoolSnapshot, start: int, end: int) -> Ints:
+def most_taken(pool: PoolSnapshot, start: int, end: int, taken: Taken | None = None) -> Ints:
     """For each node the largest number of its units that are taken at one instant of `[start, end)`."""
-    unit, since, until = pool.taken(start, end)
+    unit, since, until = taken or pool.taken(start, end)
     node = np.concatenate([pool.unit_node[unit]] * 2)
     at = np.concatenate([np.maximum(since, start), np.minimum(until, end)])
     step = np.repeat([1, -1], len(unit))

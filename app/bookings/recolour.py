@@ -22,6 +22,7 @@ from app.bookings.held import Held
 from app.bookings.placement import (
     NoPlace,
     Placement,
+    Taken,
     choose,
     explain,
     free_units,
@@ -35,7 +36,7 @@ from app.kernel.window import Window
 
 MOST_MOVED = 8
 """How many holds may change their node for one request."""
-STEPS = 1500
+STEPS = 1200
 """How many holds are looked at before the search gives up; some ten microseconds each."""
 _DOMAINS = 8
 """In how many domains moving holds from node to node is tried."""
@@ -84,10 +85,10 @@ def place_moving(
     if plain.never:
         return plain
     start, end = epoch(window.start), epoch(window.end) + gap
-    asked = _Asked(pool, held, shape, start, end, epoch(window.end), power, only, every)
+    near = (held.start < end) & (held.end > start)
+    asked = _Asked(pool, held, near, shape, start, end, epoch(window.end), power, only, every, every.taken(start, end))
     if asked.taken_at_worst() + shape.total > len(pool.unit_lower):
         return plain  # at some instant there are too few units, wherever they are
-    near = (held.start < end) & (held.end > start)
     return _with_and_without_pins(held, near, steps, plain, asked.make_room)
 
 
@@ -203,10 +204,12 @@ def _with_and_without_pins(
 
 @dataclass(slots=True)
 class _Asked:
-    """A request as the search needs it, and what is worked out for it once. `every`: the pool with all that is taken."""
+    """A request as the search needs it, and what is worked out for it once. `near`: the holds that share time with it;
+    `every`: the pool with all that is taken, and `taken` what that is."""
 
     pool: PoolSnapshot
     held: Held
+    near: Flags
     shape: Shape
     start: int
     end: int
@@ -214,40 +217,47 @@ class _Asked:
     power: PoolPower | None
     only: Flags | None
     every: PoolSnapshot
-    most: Ints | None = None
+    taken: Taken
     board: Board | None = None
 
     def taken_at_worst(self) -> int:
         """The most units of the pool that are taken at one instant of the time asked."""
-        _, since, until = self.every.taken(self.start, self.end)
+        _, since, until = self.taken
         at = np.concatenate([np.maximum(since, self.start), np.minimum(until, self.end)]) - self.start
         step = np.repeat([1, -1], len(since))
         return int(np.cumsum(step[np.argsort(at * 2 + (step > 0))]).max(initial=0))
 
-    def left(self, pool: PoolSnapshot) -> Ints:
+    def left(self, pool: PoolSnapshot, taken: Taken | None = None) -> Ints:
         """By counting, how many units each node could give beside what is taken in this pool."""
         offered = np.bincount(pool.unit_node, minlength=len(pool.nodes))
-        counts = offered - most_taken(pool, self.start, self.end)
+        return self.allowed(offered - most_taken(pool, self.start, self.end, taken))
+
+    def free(self) -> Ints:
+        """How many units of each node are free throughout as it is."""
+        free = np.ones(len(self.pool.unit_lower), bool)
+        free[self.taken[0]] = False
+        return self.allowed(per_node(self.pool, free))
+
+    def allowed(self, counts: Ints) -> Ints:
         return counts if self.only is None else np.where(self.only, counts, 0)
 
     def make_room(self, movable: Flags, steps: Steps) -> Rearranged | None:
         """The place that is found when these holds may move. Raises OutOfSteps."""
-        fixed = self.pool.with_busy(self.pool.busy.plus(self.held.busy_of(~movable)))
+        fixed = self.pool.with_busy(self.pool.busy.plus(self.held.busy_of(~movable & self.near)))
         could = self.left(fixed)
         if choose(self.pool, could, self.shape) is None:
             return None  # not even if all that may move were away
-        if self.board is None:
-            self.board, self.most = Board(self.pool, self.held, movable), self.left(self.every)
-        most = self.most.copy()
+        self.board = self.board or Board(self.pool, self.held, movable)
+        most = self.left(self.every, self.taken)
         search = Search(self.board.letting(movable), steps, self.power, self.used_until)
         if _within_nodes(self, search, most):
             return _finish(self, search)
         domains = _domains(self.pool, self.shape, most, could)
+        ways = [(least, tasks) for least, nodes in domains for tasks in _tasks(self, nodes, most, could)]
         for moved in (1, 2, 4, MOST_MOVED):
-            for least, nodes in domains:
-                for tasks in _tasks(self, nodes, most, could) if least <= moved else ():
-                    if search.settle(tasks, moved):
-                        return _finish(self, search)
+            for least, tasks in ways:
+                if least <= moved and search.settle(tasks, moved):
+                    return _finish(self, search)
         return None
 
 
@@ -256,9 +266,7 @@ def _within_nodes(asked: _Asked, search: Search, most: Ints) -> bool:
     by counting; becomes the truth wherever that was found to be less."""
     pool = search.board.pool
     room = asked.power.room(asked.start, asked.used_until) if asked.power else None
-    sure = per_node(pool, free_units(asked.every, asked.start, asked.end))
-    if asked.only is not None:
-        sure = np.where(asked.only, sure, 0)
+    sure = asked.free()
     wanted, more = asked.shape.per_node or 1, 1
 
     def block(node: int, units: int) -> Block:
