@@ -89,6 +89,10 @@ def _step(booking: Booking, line: HistoryLine, promised: str, zone: str, now: da
         case "fee":
             amount = (line.changes or {}).get("amount", "")
             return Step("warn", f"Fee: {booking.currency} {amount}", why, at, icon="info-circle")
+        case "replace":
+            was, becomes = (line.changes or {})["nodes"]
+            said = f"{', '.join(becomes)} instead of {', '.join(was)}. {why}".strip()
+            return Step("ok", "Given other units", said, at, icon="arrows-exchange")
         case "replan":
             return Step("none", "Planned on other units", why, at, icon="arrows-exchange")
         case "project_end":

@@ -130,7 +130,9 @@ def _conditions(booking: Booking, view: BookingView, idle: timedelta | None, spe
             label = f"Late {words.countdown(speech.now - standing.since)}"
         found.append(Condition(condition.value, label, standing.why))  # type: ignore[arg-type]
     if idle is not None:
-        found.append(Condition("idle", f"Idle {words.countdown(idle)}", "all units are measured, nothing runs on them"))
+        said = next((s.why for c, s in view.conditions.items() if c.value == "idle"), "")
+        why = said or "all units are measured, nothing runs on them"
+        found.append(Condition("idle", f"Idle {words.countdown(idle)}", why))
     return tuple(found)
 
 
@@ -164,9 +166,10 @@ def _notes(
             "late": ("It is not in place yet", "Time before it is in place is not charged."),
             "blocked": ("It cannot be put in place as things are", "Time before it is in place is not charged."),
             "degraded": ("Some of its units are lost", "Their time is taken back on the bill until they are back."),
-            "at_risk": ("Something is wrong with its units", "Berth looks for others. Nothing for you to do yet."),
+            "at_risk": ("Its units cannot be given as things are", "Berth looks for others. Nothing for you to do yet."),
         }[condition.value]
         tone = "bad" if condition.value in ("degraded", "blocked") else "warn"
+        title = f"{title}, since {words.moment(standing.since, speech.zone, speech.now)}"
         notes.append(Note(tone, title, " ".join(part for part in (why, helps) if part)))  # type: ignore[arg-type]
     changes = {verb.name for verb in verbs if not verb.blocked}
     if idle is not None and "release" in changes:
@@ -174,7 +177,9 @@ def _notes(
         button = f"Release, get {back} back" if money.still_to_come else "Release"
         release = Action(button, f"/bookings/{booking.label}/release", (("idempotency_key", fresh_key()),), "primary")
         since = words.moment(speech.now - idle, speech.zone, speech.now)
+        why = next((s.why for c, s in view.conditions.items() if c.value == "idle"), "")
         text = f"Release it now and {back} goes back to {booking.project_name}." if money.still_to_come else ""
+        text = f"{why} {text}".strip()
         notes.append(Note("warn", f"“{booking.name}” has been idle since {since}", text, (release,), icon="zzz"))
     left = booking.ends_at - speech.now
     if booking.state == "ACTIVE" and timedelta(0) < left <= _SOON and booking.ends_at - booking.starts_at > _SOON:
