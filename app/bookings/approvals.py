@@ -281,14 +281,16 @@ def end_locked(
     work: Work, booking: Booking, request: Request, outcome: str, actor: Actor, now: datetime, why: str
 ) -> None:
     """Close a request that is not granted. Booking and request are locked, and the request is open."""
-    queries_requests.close_request(work, request.id, outcome, actor, now, why)
     if request.verb == "book":
         _check_requested(booking)
         queries.holds_of(work, booking.id, lock=True)
+    else:
+        queries_requests.lock_holds_of_requests(work, [request.id])
+    queries_requests.close_request(work, request.id, outcome, actor, now, why)
+    if request.verb == "book":
         view = BookingView(State(booking.state), booking.window)
         write_changes(work, booking, view, [Move(_EVENTS[outcome], now, why)], actor, now)
     else:
-        queries_requests.lock_holds_of_requests(work, [request.id])
         freed = queries_requests.pieces_of_request(work, request.id)
         queries_requests.drop_holds(work, [request.id])
         quotas.give_back_request(work, request.id)

@@ -52,12 +52,14 @@ def look(plumbing: Plumbing, tenant_id: str, subject: str) -> None:
             return
         pool_id = booking.pool_id
         if request is not None and request.waits_for != "waiter":
-            queries_requests.remind(work, what, max(request.expires_at, work.product_now() + timedelta(seconds=1)))
-        if request is not None and request.waits_for == "approval":
-            approvals.lapse(work, request.id)
-        elif request is not None and request.waits_for == "answer":
-            waitlist.expire(work, booking.id)
-        if request is not None and request.waits_for != "waiter":
+            if request.waits_for == "approval":
+                approvals.lapse(work, request.id)
+            else:
+                waitlist.expire(work, booking.id)
+            left = queries_requests.find_request(work, what)
+            if left is not None and left.outcome is None:  # it was looked at too early
+                at = max(left.expires_at, work.product_now() + timedelta(seconds=1))
+                queries_requests.remind(work, what, at)
             return
     serve(plumbing, pool_id)
     with plumbing.database.work(tenant) as work:
@@ -304,11 +306,12 @@ def _let_go(plumbing: Plumbing, pool_id: int, found: _Round) -> None:
     if not found.seen:
         return
     with plumbing.database.work() as work:
+        inventory.lock_pools(work, [pool_id])  # nobody cuts what is let go
         for spare in _see(work, pool_id).spares:
             if spare.request_id in found.spares and spare.kept_for is None:
                 work.act_for(spare.tenant_id)
-                queries_requests.close_request(work, spare.request_id, "lapsed", SYSTEM, work.product_now())
                 queries_requests.drop_holds(work, [spare.request_id])
+                queries_requests.close_request(work, spare.request_id, "lapsed", SYSTEM, work.product_now())
         _close_empty(work, found.seen)
 
 
