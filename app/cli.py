@@ -38,11 +38,15 @@ def up(port: Port = None, data: Data = None, host: Host = None) -> None:
     try:
         with Up(settings) as running:
             settings = running.start_servers()
-            _furnish(str(settings.database_owner_url))
             running.start_programs("web")  # first: on a small machine the others would keep the pages waiting
+            people = _furnish(str(settings.database_owner_url))
             running.wait_until_answering()
             running.start_programs("backend", "tasks", "beat")
             running.say(f"Berth answers at {settings.address}/ (data in {settings.data}); Ctrl-C stops it")
+            if not people:
+                running.say(
+                    "nobody can sign in yet: `berth admin create-operator` makes the first (docs/first-set-up.md)"
+                )
             running.watch()
     except Refusal as refusal:
         _refuse(str(refusal))
@@ -146,8 +150,11 @@ def migrate() -> None:
     typer.echo("The database is up to date.")
 
 
-def _furnish(owner_url: str) -> None:
-    """What every installation has before anybody comes: its id, and the catalogue of accelerators. Can be repeated."""
+def _furnish(owner_url: str) -> bool:
+    """Give an installation what it has before anybody comes: its id, and the catalogue of accelerators. Can be repeated.
+
+    Answers whether there is anybody.
+    """
     from app.inventory.actions import load_catalogue, make_installation
     from app.kernel.clock import wall_now
     from app.plumbing.db import Database, make_engine
@@ -157,6 +164,7 @@ def _furnish(owner_url: str) -> None:
         with database.work() as work:
             make_installation(work)
             load_catalogue(work)
+            return work.pg.execute("SELECT FROM accounts LIMIT 1").rowcount == 1
     finally:
         database.close()
 

@@ -22,7 +22,7 @@ FORM = {"name": "alps", "backend": "simulated", "settings": "", "secrets": "", "
 @pytest.fixture
 def people(database: TestDatabase, valkey_url: str, tmp_path: Path) -> Iterator[People]:
     """People of every role, and no cluster."""
-    made = People(database, valkey_url, data=tmp_path)
+    made = People(database, valkey_url, data=tmp_path, secret_key="k" * 40)
     with made.plumbing.database.work() as work:
         actions.make_installation(work)
         actions.load_catalogue(work)
