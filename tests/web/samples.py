@@ -1668,6 +1668,34 @@ def notices() -> v.NoticesPage:
     )  # fmt: skip
 
 
+def requests() -> v.RequestsPage:
+    first = v.RequestCard(
+        id="rq_01jabc",
+        number="B-2431",
+        name="Ablation, long run",
+        what="To be booked",
+        whose="Plasma surrogates",
+        person="Robin K.",
+        asked=NOW - H,
+        until=NOW + 71 * H,
+        shape=shape(64, nodes=8),
+        cluster="alps",
+        start=NOW + 96 * H,
+        end=NOW + 144 * H,
+        hours="3072.00",
+        price=chf("7372.80"),
+        total=None,
+        why="More than 1000 GPU-hours have to be approved. You asked for 3072.",
+        meters=(METERS[3],),
+        approve="/approvals/rq_01jabc/approve",
+        reject="/approvals/rq_01jabc/reject",
+        href="/bookings/B-2431",
+    )
+    other = replace(first, id="rq_01jabd", number="B-2417", what="To be extended", whose="Atlas, Bio Lab", href=None,
+                    total=chf("9000.00"), meters=(), answers=False)  # fmt: skip
+    return v.RequestsPage("2 requests to answer.", (first, other))
+
+
 def everything() -> dict[str, tuple[object, v.Frame]]:
     """Name -> (view, frame) of every page and fragment, empty states included."""
     nothing_home = replace(
@@ -1695,6 +1723,8 @@ def everything() -> dict[str, tuple[object, v.Frame]]:
         ),
         "notices": (notices(), frame(current="/notices")),
         "notices-empty": (replace(notices(), notices=(), unread=0), frame(current="/notices", notices=0)),
+        "requests": (requests(), frame("lead", current="/approvals")),
+        "requests-empty": (replace(requests(), requests=()), frame("operator", current="/approvals")),
         "book": (book(), frame(current="/book")),
         "book-empty": (v.BookPage(form(kinds=(), workloads=())), frame(current="/book")),
         "book-refused": (book_refused(), frame(current="/book")),
