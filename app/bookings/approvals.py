@@ -22,6 +22,7 @@ from app.bookings.facts import Booking, PriceSegment
 from app.bookings.lifecycle import BookingView, Event, Move, State
 from app.bookings.moves import write_changes
 from app.bookings.offers import Desk, Offer
+from app.bookings.open_projects import closed
 from app.bookings.placement import NoPlace, place
 from app.bookings.queries_requests import Piece, Request, Unseated
 from app.bookings.rules_load import Approval
@@ -218,6 +219,7 @@ def approve(work: Work, queue: Queue, actor: Actor, request_id: UUID | None, why
     locked, request = _lock(work, request)
     now = _still_open(work, request)
     _check_requested(locked)
+    _check_project(work, locked, now, locked.ends_at)
     queries.advance(work, locked.id, State.REQUESTED, Event.APPROVE, now, actor, now, why)
     return _granted(work, queue, actor, request, now, why)
 
@@ -318,6 +320,7 @@ def _extend(work: Work, queue: Queue, actor: Actor, request: Request, why: str) 
             "changed_meanwhile", f"{locked.label} has changed since this was asked for. It has to be asked anew."
         )
     end = datetime.fromisoformat(wanted["end"].replace("Z", "+00:00"))
+    _check_project(work, locked, now, end)
     segments = [segment_of(words) for words in wanted["segments"]]
     queries_requests.drop_holds(work, [request.id])  # first: the other order would be refused
     try:
@@ -361,6 +364,7 @@ def _book_without_hold(work: Work, queue: Queue, actor: Actor, request: Request,
     locked, request = _lock(work, request)
     now = _still_open(work, request)
     _check_requested(locked)
+    _check_project(work, locked, now, locked.ends_at)
     desk = Desk(work, _asker(locked), project, now, locked.account_id)
     policy, window = pool.policy, locked.window
     capacity = inventory.capacity_of(work, [pool])[pool.id]
@@ -483,6 +487,13 @@ def _check_open(request: Request) -> None:
     if request.outcome is not None:
         by = f" by {request.answered_by}" if request.answered_by else ""
         raise Conflict("answered_before", f"This request was {request.outcome} before{by}.")
+
+
+def _check_project(work: Work, booking: Booking, now: datetime, until: datetime) -> None:
+    """Nothing is granted in a project that has ended meanwhile."""
+    ended = closed(project_of(work, booking), now, until)
+    if ended is not None:
+        raise Refused(Refusal((ended,)))
 
 
 def _check_requested(booking: Booking) -> None:

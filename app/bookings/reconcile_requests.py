@@ -19,6 +19,7 @@ from app.bookings.edits import project_of
 from app.bookings.facts import Booking, PriceSegment
 from app.bookings.lifecycle import State
 from app.bookings.offers import Desk
+from app.bookings.open_projects import closed
 from app.bookings.placement import NoPlace, Placement, place
 from app.bookings.queries_requests import Piece, Spare, Waiter
 from app.inventory import queries as inventory
@@ -190,6 +191,9 @@ def _give(work: Work, plumbing: Plumbing, pool_id: int, waiter: Waiter) -> bool:
     if found is None:
         return False
     window, placement, segments = found
+    shut = _shut(desk, pool, window)
+    if shut:
+        raise _Limited(shut)
     asked = pieces(segments, desk.zone, booking.units)
     reasons, _ = offers.limits_of(desk, pool, booking.account_id, scopes, asked, window, booking.id)
     if reasons:
@@ -222,6 +226,15 @@ def _give(work: Work, plumbing: Plumbing, pool_id: int, waiter: Waiter) -> bool:
     queries.note(work, booking.id, "offer", State.WAITING, State.WAITING, SYSTEM, ground.now, "", changes)
     _tell(work, booking, "offer_made", ground.now, request_id, window, until)
     return True
+
+
+def _shut(desk: Desk, pool: Pool, window: Window) -> list[Reason]:
+    """Why nobody may book there now: the pool is not open to the project, nothing is changed there, the project ends."""
+    reasons = rules.check_open(pool.policy, pool.kind, pool.cluster)
+    if not pool.writes:
+        reasons.append(Reason("nothing_offered", f"Berth only looks at {pool.cluster} now and changes nothing there."))
+    ended = closed(desk.project, desk.now, window.end)
+    return reasons if ended is None else [*reasons, ended]
 
 
 def _skip(work: Work, ground: _Ground, served: Waiter, window: Window) -> None:
