@@ -180,9 +180,8 @@ def _preview(found: Preview, pool: Pool) -> views.RulePreview:
     elif not found.refused and not found.asked:
         sentences.append(f"None of the {judged} that have not ended would be refused or asked for anew.")
     else:
-        many = words.count(len(found.refused), "booking")
         sentences.append(
-            f"{words.first_upper(many)} of {judged} would be refused today and {len(found.asked)} would have to be approved. "
+            f"{len(found.refused)} of {judged} would be refused today, and {len(found.asked)} would have to be approved. "
             "They stay as they are."
         )
     if found.more:
@@ -215,7 +214,9 @@ _LABELS = {name: label for _, rows in policy_form.GROUPS for name, label in rows
 
 
 def _in_short(said: Mapping[str, Any]) -> str:
-    return ", ".join(f"{_LABELS[n].lower()}: {policy_form.said_text(n, v)}" for n, v in said.items())
+    return ", ".join(
+        f"{label.lower()}: {policy_form.said_text(n, said[n])}" for n, label in _LABELS.items() if n in said
+    )
 
 
 def _title(said: Said) -> str:
