@@ -13,7 +13,7 @@ from app.billing import queries, rules
 from app.billing.rules import Charge
 from app.bookings import queries as bookings
 from app.bookings import queries_edits
-from app.bookings.approvals import segment_of
+from app.bookings.asking import segment_of
 from app.bookings.facts import Booking
 from app.bookings.queries_edits import Handed
 from app.kernel.actor import Actor

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from psycopg.errors import ExclusionViolation
 
-from app.bookings import alternatives, approvals, gaps, ground, offers, policies, queries, rules, waits, wanted
+from app.bookings import alternatives, asking, gaps, ground, offers, policies, queries, rules, waits, wanted
 from app.bookings.capacity import Busy
 from app.bookings.edits import RECONCILE, Key, done_before
 from app.bookings.facts import Booking
@@ -168,7 +168,7 @@ def _confirm(desk: Desk, queue: Queue, ask: Ask, offer: Offer, booking_id: UUID)
         raise _Lost(pool.id, reasons)
     policy = pool.policy
     if offer.approval is not None and not offer.approval.holds:
-        return approvals.request_without_units(locked, ask, offer, booking_id, offer.approval)
+        return asking.request_without_units(locked, ask, offer, booking_id, offer.approval)
     new = queries.NewBooking(
         id=booking_id,
         allocation_id=new_id(),
@@ -211,7 +211,7 @@ def _confirm(desk: Desk, queue: Queue, ask: Ask, offer: Offer, booking_id: UUID)
     except ExclusionViolation:  # the last judge: whoever wrote it without the pool's lock was wrong, not the units
         raise _Lost(pool.id, (_taken_meanwhile(kind, pool.cluster),)) from None
     if offer.approval is not None:
-        approvals.ask_to_book(work, booked, offer.approval, policy, actor, now)
+        asking.ask_to_book(work, booked, offer.approval, policy, actor, now)
     elif new.due_at <= now:
         send_after_commit(work, queue, RECONCILE, pool.cluster_id)
     return booked

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from psycopg.errors import ExclusionViolation
 
-from app.bookings import approvals, gaps, ground, offers, policies, queries, rules, schedule
+from app.bookings import asking, gaps, ground, offers, policies, queries, rules, schedule
 from app.bookings.capacity import FOREVER, instant
 from app.bookings.edits import (
     Key,
@@ -114,7 +114,7 @@ def extend(
         raise Refused(Refusal((_until_when(held, None, pool.kind),))) from None
     if plan.approval is not None:  # it is asked for; the booking stays as it is until somebody has said yes
         money = (plan.added.amount, plan.total.amount)
-        approvals.ask_to_extend(desk, locked, pool, plan.end, plan.segments, money, plan.approval, scopes)
+        asking.ask_to_extend(desk, locked, pool, plan.end, plan.segments, money, plan.approval, scopes)
         return locked
     try:
         with work.pg.transaction():

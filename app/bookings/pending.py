@@ -12,7 +12,7 @@ from fractions import Fraction
 from zoneinfo import ZoneInfo
 
 from app.accounts import audit
-from app.bookings import approvals, queries, queries_requests
+from app.bookings import approvals, asking, queries, queries_requests
 from app.bookings.edits import project_of
 from app.bookings.facts import Booking, PriceSegment
 from app.bookings.queries_requests import Request
@@ -97,7 +97,7 @@ def _pending(work: Work, actor: Actor, request: Request) -> Pending:
 def _segments(work: Work, request: Request) -> list[PriceSegment]:
     if request.verb == "book":
         return list(queries.segments_of(work, request.booking_id))
-    return [approvals.segment_of(words) for words in request.wanted["segments"]]
+    return [asking.segment_of(words) for words in request.wanted["segments"]]
 
 
 def _effects(

@@ -12,16 +12,27 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from app.bookings import approvals, offers, policies, queries, queries_requests, rules, waitlist, waits
-from app.bookings.capacity import Shape, instant
+from app.bookings import (
+    approvals,
+    asking,
+    offers,
+    policies,
+    queries,
+    queries_requests,
+    queries_waiting,
+    rules,
+    waitlist,
+    waits,
+)
 from app.bookings.earliest import Prepared, earliest, prepare
 from app.bookings.edits import project_of
 from app.bookings.facts import Booking, PriceSegment
+from app.bookings.keeping import most_of
 from app.bookings.lifecycle import State
 from app.bookings.offers import Desk
-from app.bookings.open_projects import closed
-from app.bookings.placement import NoPlace, Placement, place
-from app.bookings.queries_requests import Piece, Spare, Waiter
+from app.bookings.placement import NoPlace, place
+from app.bookings.queries_requests import Piece
+from app.bookings.queries_waiting import Spare, Waiter
 from app.inventory import queries as inventory
 from app.inventory.facts import Pool, PoolCapacity
 from app.inventory.policy import Policy
@@ -37,8 +48,6 @@ from app.quotas.rules import pieces
 
 _MOST_ROUNDS = 500
 """Steps of one look at a queue; what is left is done at the next."""
-_MOST_STARTS = 48
-"""Starts that are tried for a window that is kept for a waiter."""
 
 
 def look(plumbing: Plumbing, tenant_id: str, subject: str) -> None:
@@ -47,7 +56,7 @@ def look(plumbing: Plumbing, tenant_id: str, subject: str) -> None:
     with plumbing.database.work(tenant) as work:
         request = queries_requests.find_request(work, what)
         booking = queries.find_booking(work, what if request is None else request.booking_id)
-        waiter = queries_requests.waiter(work, what) if request is None else None
+        waiter = queries_waiting.waiter(work, what) if request is None else None
         if booking is None or (request is None and waiter is None) or (request is not None and request.outcome):
             work.pg.execute("DELETE FROM due WHERE subject = %s", [what])
             return
@@ -72,7 +81,7 @@ def look(plumbing: Plumbing, tenant_id: str, subject: str) -> None:
 def _look_again(work: Work, subject: UUID) -> None:
     """When to look at it next, if it is still there."""
     now = work.product_now()
-    waiter = queries_requests.waiter(work, subject)
+    waiter = queries_waiting.waiter(work, subject)
     if waiter is not None:  # one with an offer is looked at through its offer
         last = waiter.last_start
         queries_requests.remind(work, subject, min(now + waits.LOOK, last) if last > now else now + waits.LOOK)
@@ -191,7 +200,7 @@ def _give(work: Work, plumbing: Plumbing, pool_id: int, waiter: Waiter) -> bool:
     if found is None:
         return False
     window, placement, segments = found
-    shut = _shut(desk, pool, window)
+    shut = _shut(pool)
     if shut:
         raise _Limited(shut)
     asked = pieces(segments, desk.zone, booking.units)
@@ -202,11 +211,11 @@ def _give(work: Work, plumbing: Plumbing, pool_id: int, waiter: Waiter) -> bool:
     allocation = queries_requests.make_allocation(work, pool.cluster_id)
     parts = [Piece(p.node_id, p.positions, held.start, held.end, allocation) for p in placement.parts]
     for part in parts:
-        queries_requests.cut_spares(work, mine, part.node_id, part.units, held)
+        queries_waiting.cut_spares(work, mine, part.node_id, part.units, held)
     price = cost(segments, booking.units, booking.currency)
     until = waits.offer_until(ground.now, window.start, window.end, pool.policy)
     schedule = [PriceSegment(s.window, s.price_id, s.per_hour) for s in segments]
-    wanted = {"segments": [approvals.segment_words(s) for s in schedule], "amount": str(price.amount)}
+    wanted = {"segments": [asking.segment_words(s) for s in schedule], "amount": str(price.amount)}
     request_id = queries_requests.insert_request(work, booking.id, "answer", "offer", wanted, until, asker, ground.now)
     if queries_requests.add_holds(work, request_id, parts) != len(parts):
         raise RuntimeError("a place was found on units that are no slots of their node")
@@ -228,20 +237,19 @@ def _give(work: Work, plumbing: Plumbing, pool_id: int, waiter: Waiter) -> bool:
     return True
 
 
-def _shut(desk: Desk, pool: Pool, window: Window) -> list[Reason]:
-    """Why nobody may book there now: the pool is not open to the project, nothing is changed there, the project ends."""
+def _shut(pool: Pool) -> list[Reason]:
+    """Why nobody may book there now: the pool is not open to the project, or nothing is changed there."""
     reasons = rules.check_open(pool.policy, pool.kind, pool.cluster)
     if not pool.writes:
         reasons.append(Reason("nothing_offered", f"Berth only looks at {pool.cluster} now and changes nothing there."))
-    ended = closed(desk.project, desk.now, window.end)
-    return reasons if ended is None else [*reasons, ended]
+    return reasons
 
 
 def _skip(work: Work, ground: _Ground, served: Waiter, window: Window) -> None:
     """Those before it in the queue who could have used that time were passed over."""
     before = ground.queue[: [w.booking_id for w in ground.queue].index(served.booking_id)]
     passed = [w for w in before if not w.offered and w.earliest < window.end and w.latest > window.start]
-    queries_requests.skip(work, [w.booking_id for w in passed])
+    queries_waiting.skip(work, [w.booking_id for w in passed])
 
 
 def _keep_for(work: Work, pool_id: int, waiter: Waiter) -> None:
@@ -260,7 +268,9 @@ def _keep_for(work: Work, pool_id: int, waiter: Waiter) -> None:
     mine = ground.for_(booking.id)
     own = [s.request_id for s in ground.spares if s.kept_for == booking.id]
     queries_requests.lock_holds_of_requests(work, mine)
-    best = _most_of_it(_free(work, ground, booking.id), pool, waiter, ground.now)
+    ready = _free(work, ground, booking.id)
+    first = max(waiter.earliest, ground.now + pool.policy.lead)
+    best = most_of(ready, waiter.shape, first, waiter.last_start, waiter.length, int(pool.policy.gap.total_seconds()))
     if best is None:
         return
     window, placement = best
@@ -276,42 +286,12 @@ def _keep_for(work: Work, pool_id: int, waiter: Waiter) -> None:
     parts = [Piece(p.node_id, p.positions, held.start, held.end, allocation) for p in placement.parts]
     others = [request_id for request_id in mine if request_id not in own]
     for part in parts:
-        queries_requests.cut_spares(work, others, part.node_id, part.units, held)
+        queries_waiting.cut_spares(work, others, part.node_id, part.units, held)
     request_id = queries_requests.insert_request(
         work, booking.id, "waiter", "offer", {"kept": True}, waiter.last_start, SYSTEM, ground.now
     )
     queries_requests.add_holds(work, request_id, parts)
     inventory.raise_version(work, [pool.id])
-
-
-def _most_of_it(ready: Prepared, pool: Pool, waiter: Waiter, now: datetime) -> tuple[Window, Placement] | None:
-    """The window of a waiter in which the most of it is free, the earliest of those, and where; None: nothing is free."""
-    gap = int(pool.policy.gap.total_seconds())
-    first = max(waiter.earliest, now + pool.policy.lead)
-    ends = {instant(int(t)) for t in ready.start if first < instant(int(t)) <= waiter.last_start}
-    best: tuple[int, Window, Shape] | None = None
-    for start in [s for s in (first, *sorted(ends)) if s <= waiter.last_start][:_MOST_STARTS]:
-        window = Window(start, start + waiter.length)
-        found = place(ready.pool, waiter.shape, window, gap)
-        if not isinstance(found, NoPlace):
-            continue  # all of it fits: it is offered at the next step
-        part = _part_of(waiter.shape, found)
-        if part is not None and (best is None or part.total > best[0]):
-            best = (part.total, window, part)
-    if best is None:
-        return None
-    placed = place(ready.pool, best[2], best[1], gap)
-    return None if isinstance(placed, NoPlace) else (best[1], placed)
-
-
-def _part_of(shape: Shape, found: NoPlace) -> Shape | None:
-    """The largest part of a shape that is free."""
-    free = found.free
-    if shape.nodes is None:
-        return Shape(min(free.domain_units, shape.total), within=shape.within) if free.domain_units else None
-    if free.domain_nodes:
-        return Shape(nodes=free.domain_nodes, per_node=shape.per_node, within=shape.within)
-    return Shape(min(free.largest_node, shape.per_node or 1), within="node") if free.largest_node else None
 
 
 def _let_go(plumbing: Plumbing, pool_id: int, found: _Round) -> None:
@@ -344,12 +324,12 @@ def _close_empty(work: Work, request_ids: Iterable[UUID]) -> None:
 def _tell_places(plumbing: Plumbing, pool_id: int) -> None:
     """Each who waits learns his place once, whenever it is a better one."""
     with plumbing.database.work() as work:
-        every = queries_requests.told_places(work, pool_id)
+        every = queries_waiting.told_places(work, pool_id)
         for nth, (tenant_id, booking_id) in enumerate(every, 1):
             work.act_for(tenant_id)
             booking = queries.find_booking(work, booking_id)
             if booking is not None:
-                approvals.tell_place(work, booking, (nth, len(every)), work.product_now())
+                asking.tell_place(work, booking, (nth, len(every)), work.product_now())
 
 
 def _tell_limited(plumbing: Plumbing, booking_id: UUID, reasons: Sequence[Reason]) -> None:
@@ -379,13 +359,13 @@ def _see(work: Work, pool_id: int) -> _Ground:
     capacity = inventory.capacity_of(work, [_pool(work, pool_id)])[pool_id]
     _, _, nodes = offers.snapshot(work, capacity)
     with work.read_all():
-        return _Ground(capacity, queries_requests.queue_of(work, pool_id), queries_requests.spares_of(work, nodes), now)
+        return _Ground(capacity, queries_waiting.queue_of(work, pool_id), queries_waiting.spares_of(work, nodes), now)
 
 
 def _free(work: Work, ground: _Ground, waiter: UUID) -> Prepared:
     """The pool with all that is held but what the waiter may be given."""
     base, _, nodes = offers.snapshot(work, ground.capacity)
-    held = queries_requests.taken_but(work, nodes, ground.now, ground.for_(waiter))
+    held = queries_waiting.taken_but(work, nodes, ground.now, ground.for_(waiter))
     return prepare(base.with_busy(held.plus(base.busy)))
 
 

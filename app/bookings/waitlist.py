@@ -11,7 +11,19 @@ from datetime import datetime
 from decimal import Decimal
 from uuid import UUID
 
-from app.bookings import actions, approvals, offers, policies, queries, queries_requests, rules, waits, wanted
+from app.bookings import (
+    actions,
+    approvals,
+    asking,
+    offers,
+    policies,
+    queries,
+    queries_requests,
+    queries_waiting,
+    rules,
+    waits,
+    wanted,
+)
 from app.bookings.edits import Key, allow, check_version, done_before, project_of, see
 from app.bookings.facts import Booking, PriceSegment
 from app.bookings.lifecycle import BookingView, Event, Move, State
@@ -123,20 +135,20 @@ def _wait(work: Work, queue: Queue, actor: Actor, ask: Ask, auto: bool, key: Key
     if segments is None or wished.end > window.end:
         return None
     price = cost(segments, ask.shape.total, desk.project.currency)
-    approvals.write_unseated(desk, ask, chosen, State.WAITING, booking_id, wished, price.amount)
+    asking.write_unseated(desk, ask, chosen, State.WAITING, booking_id, wished, price.amount)
     said = f"{rules.iso(window.start)} .. {rules.iso(window.end)}"
     queries.note(work, booking_id, Event.WAIT, None, State.WAITING, actor, desk.now, "", {"window": said, "auto": auto})  # type: ignore[arg-type]
     booking = queries.find_booking(work, booking_id)
     assert booking is not None
-    approvals.wait_in_queue(work, booking, window, auto, desk.now)
+    asking.wait_in_queue(work, booking, window, auto, desk.now)
     send_after_commit(work, queue, LOOK, str(booking.tenant_id), str(booking_id))
     return booking
 
 
 def wait_of(work: Work, booking: Booking) -> Wait | None:
     """Where a booking stands in the queue; None when it does not wait."""
-    place = queries_requests.place_in_queue(work, booking.id) if booking.state == State.WAITING else None
-    waiter = queries_requests.waiter(work, booking.id) if place else None
+    place = queries_waiting.place_in_queue(work, booking.id) if booking.state == State.WAITING else None
+    waiter = queries_waiting.waiter(work, booking.id) if place else None
     if place is None or waiter is None:
         return None
     request = queries_requests.open_request(work, booking.id)
@@ -146,7 +158,7 @@ def wait_of(work: Work, booking: Booking) -> Wait | None:
 
 def offer_of(request: Request, currency: str) -> WaitOffer:
     """An offer from its row."""
-    segments = tuple(approvals.segment_of(words) for words in request.wanted["segments"])
+    segments = tuple(asking.segment_of(words) for words in request.wanted["segments"])
     window = Window(segments[0].window.start, segments[-1].window.end)
     amount = Decimal(request.wanted["amount"])
     return WaitOffer(request.id, window, amount, currency, request.expires_at, segments)
@@ -191,16 +203,16 @@ def take(
     quotas.hand_over(work, request.id, booking.id, window.start)
     queries_requests.seat(work, booking.id, window, amount, segments)
     queries_requests.close_request(work, request.id, "granted", actor, now)
-    queries_requests.leave_queue(work, booking.id, now)
+    queries_waiting.leave_queue(work, booking.id, now)
     event = Event.BOOK if approval is None else Event.ASK
     queries.advance(work, booking.id, State.WAITING, event, now, actor, now)
     inventory.raise_version(work, [pool.id])
     after = queries.find_booking(work, booking.id)
     assert after is not None
     if approval is None:
-        approvals.begin_when_due(work, queue, after, now)
+        asking.begin_when_due(work, queue, after, now)
     else:
-        approvals.ask_to_book(work, after, approval, pool.policy, actor, now)
+        asking.ask_to_book(work, after, approval, pool.policy, actor, now)
     return after
 
 
@@ -248,7 +260,7 @@ def expire(work: Work, booking_id: UUID) -> None:
 def lapse_wait(work: Work, booking_id: UUID) -> None:
     """Its latest start has gone by. Nothing when it has an offer, waits no more, or time is left."""
     booking = queries.lock_booking(work, booking_id)
-    waiter = queries_requests.waiter(work, booking_id)
+    waiter = queries_waiting.waiter(work, booking_id)
     now = work.product_now()
     if booking is None or waiter is None or waiter.offered or now < waiter.last_start:
         return
@@ -272,7 +284,7 @@ def end_offer(
 
 
 def _stop(work: Work, booking: Booking, event: Event, actor: Actor, now: datetime, why: str) -> None:
-    queries_requests.leave_queue(work, booking.id, now)
+    queries_waiting.leave_queue(work, booking.id, now)
     write_changes(work, booking, BookingView(State.WAITING, booking.window), [Move(event, now, why)], actor, now)
 
 
