@@ -32,10 +32,13 @@ ROUTERS = (
     "app.bookings.api_edits",
     "app.bookings.pages_edits",
     "app.bookings.api_policies",
+    "app.bookings.api_displacing",
     "app.bookings.pages_policies",
     "app.bookings.api_requests",
     "app.bookings.pages_requests",
     "app.bookings.api_series",
+    "app.bookings.api_maintenance",
+    "app.bookings.pages_maintenance",
 )
 
 

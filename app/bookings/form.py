@@ -85,7 +85,7 @@ def read(fields: BookFields, zone: ZoneInfo, *, named: bool) -> Read:
     words["duration"] = _length(fields.hours, faults)
     twice: tuple[datetime, ...] = ()
     if fields.when == "exact":
-        words["start"], twice = _start(fields.start, zone, faults)
+        words["start"], twice = read_start(fields.start, zone, faults)
     else:
         words["start"] = "asap"
     if faults:
@@ -172,7 +172,7 @@ def _length(text: str, faults: dict[str, str]) -> timedelta | None:
     return timedelta(seconds=int(seconds))
 
 
-def _start(text: str, zone: ZoneInfo, faults: dict[str, str]) -> tuple[datetime | str | None, tuple[datetime, ...]]:
+def read_start(text: str, zone: ZoneInfo, faults: dict[str, str]) -> tuple[datetime | str | None, tuple[datetime, ...]]:
     text = text.strip()
     if not text:
         faults["start"] = "Choose a start, or as soon as possible."

@@ -154,6 +154,7 @@ def navigation(actor: Actor, path: str) -> tuple[NavGroup, ...]:
     if platform & {"operator", "auditor"}:
         groups.append(NavGroup("Run", (_item("Clusters", "/operator/clusters", "server-2", path),
                                        _item("Inventory", "/operator/inventory", "cpu", path),
+                                       _item("Maintenance", "/operator/maintenance", "tool", path),
                                        _item("Rules", "/operator/policies", "adjustments", path),
                                        _item("Requests", "/approvals", "user-question", path),
                                        *([_item("People", "/people", "users", path)] if "operator" in platform else []),

@@ -47,6 +47,13 @@ SERIES = {
     "local_end": "2026-12-05T10:00",
     "on_conflict": "skip",
 }
+MAINTENANCE = {
+    "cluster": "sim",
+    "nodes": ["n0"],
+    "start": "2026-12-24T08:00:00+01:00",
+    "end": "2026-12-24T12:00:00+01:00",
+    "name": "x",
+}
 ASK_FORM = {"project": "plasma", "name": "Run", "kind": "h100-sxm-80gb", "units": "1", "start": "asap", "hours": "1"}
 PRICES = {
     "price_group": "standard",
@@ -139,6 +146,13 @@ ROUTES: dict[tuple[str, str], Rule] = {
     ("GET", "/operator/inventory"): Rule(RUNS),
     ("POST", "/operator/inventory/import"): Rule(OPERATOR),
     ("GET", "/operator/inventory.csv"): Rule(RUNS),
+    ("GET", "/api/v1/maintenances"): Rule(RUNS),
+    ("POST", "/api/v1/maintenances"): Rule(OPERATOR, "manage", query={"dry_run": "true"}, json=MAINTENANCE),
+    ("POST", "/api/v1/maintenances/{maintenance}/call-off"): Rule(OPERATOR, "manage"),
+    ("GET", "/operator/maintenance"): Rule(RUNS),
+    ("POST", "/operator/maintenance"): Rule(OPERATOR, form={"name": "x", "step": "preview"}),
+    ("POST", "/operator/maintenance/{maintenance_id}/call-off"): Rule(OPERATOR, form={"version": "1"}),
+    ("POST", "/api/v1/bookings/{booking_id}/displace"): Rule(OPERATOR, "manage", json={"why": "A flood."}),
     ("GET", "/operator/policies"): Rule(RUNS),
     ("POST", "/operator/policies"): Rule(OPERATOR, form={"pool": "sim/h100-sxm-80gb", "step": "preview"}),
     ("GET", "/operator/clusters"): Rule(RUNS),

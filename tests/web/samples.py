@@ -1160,6 +1160,51 @@ def inventory_faults() -> v.InventoryPage:
     )
 
 
+def maintenance(*, preview: bool = False, faults: bool = False) -> v.MaintenancePage:
+    """The operator's maintenance: nothing typed, what it would do, or what is wrong with what was typed."""
+    day = timedelta(days=1)
+    shown = v.MaintenancePreview(
+        "2 bookings concerned: 1 to other nodes at the same time, 1 shortened.",
+        "4 nodes: alpha-n01, alpha-n02, alpha-n03, alpha-n04",
+        (
+            v.FateRow(
+                "B-2417", "Run 7", "Institute of Physics, Plasma", "Paula Physik", NOW + day, NOW + 2 * day,
+                "Goes to other nodes", "alpha-n01 to alpha-n17",
+                (v.Option("move", "Goes to other nodes", True), v.Option("cancel", "Is cancelled", False)),
+            ),
+            v.FateRow(
+                "B-2420", "Nightly", "Bio Lab, Atlas", "Bea Bio", NOW, NOW + 2 * day, "Ends when the work begins", "",
+                (v.Option("shorten", "Ends when the work begins", True),), v.Money(D("115.20"), "CHF"),
+            ),
+        ),
+        "m1:0123",
+        1,
+    )  # fmt: skip
+    return v.MaintenancePage(
+        "Nodes that are worked on are no capacity: bookings are placed around them.",
+        (
+            v.MaintenanceRow(
+                "New fans", "They are loud.", "alpha", "alpha-n01, alpha-n02", NOW + day, NOW + day * 1.25, "Announced",
+                "plan", "Olga Operator", v.Action("Call off", "/operator/maintenance/1/call-off", (("version", "1"),), "danger"),
+            ),
+            v.MaintenanceRow("Firmware", "", "beta", "beta-n07", NOW - 2 * day, NOW - day, "Over", "ended", "Olga Operator"),
+        ),
+        v.MaintenanceForm(
+            (v.Option("alpha", "alpha", True), v.Option("beta", "beta", False)),
+            (v.Option("node", "Nodes", True), v.Option("rack", "Racks", False)),
+            "alpha-n01, alpha-n02" if preview or faults else "",
+            "2026-12-10T08:00" if preview else "",
+            "2026-12-10T12:00" if preview else "",
+            "New fans" if preview else "",
+            errors={"start": "Choose a time.", "nodes": "There is no node called alpha-n99.", "": "Nothing was sent."}
+            if faults
+            else {},
+        ),
+        True,
+        shown if preview else None,
+    )  # fmt: skip
+
+
 def policies(preview: bool = False, faults: bool = False) -> v.PoliciesPage:
     """What is said of a pool for a tenant, with whom a change would touch."""
     fields = (
@@ -1184,7 +1229,7 @@ def policies(preview: bool = False, faults: bool = False) -> v.PoliciesPage:
     asked = replace(seen, label="B-2431", why="More than 20000 CHF has to be approved. This costs 24576.00 CHF.")
     found = v.RulePreview(
         (v.RuleChange("Longest booking", "7 days", "2 days"), v.RuleChange("Above an amount of money", "none", "20000")),
-        ("1 booking of 58 would be refused today and 1 would have to be approved. They stay as they are.",
+        ("1 of 58 bookings would be refused today, and 1 would have to be approved. They stay as they are.",
          "Could book no more: Institute of Physics, Plasma."),
         (seen,), (asked,),
     )  # fmt: skip
@@ -1794,6 +1839,9 @@ def everything() -> dict[str, tuple[object, v.Frame]]:
             v.ClustersPage("No cluster is connected.", (), None, (), (), (), ()),
             frame("operator", "/operator/clusters"),
         ),
+        "maintenance": (maintenance(), frame("operator", "/operator/maintenance")),
+        "maintenance-preview": (maintenance(preview=True), frame("operator", "/operator/maintenance")),
+        "maintenance-faults": (maintenance(faults=True), frame("operator", "/operator/maintenance")),
         "policies": (policies(), frame("operator", "/operator/policies")),
         "policies-preview": (policies(preview=True), frame("operator", "/operator/policies")),
         "policies-faults": (policies(faults=True), frame("operator", "/operator/policies")),

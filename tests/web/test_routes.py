@@ -120,7 +120,8 @@ def house(
         "token": public(TOKEN, new_id()), "session": "00" * 32, "name": "sim", "pool": pool, "period": "2026-11",
         "booking_id": public(BOOKING, booking.id), "number": str(booking.number), "account": public(ACCOUNT, new_id()),
         "cluster": "sim", "series_id": made.series.public_id,
-        "class_id": taught.one.public_id, "use_id": "1", "verb": "shrink", "request_id": public(REQUEST, request.id),
+        "class_id": taught.one.public_id,
+        "maintenance": "999999", "maintenance_id": "999999", "use_id": "1", "verb": "shrink", "request_id": public(REQUEST, request.id),
     }  # fmt: skip
     yield House(world, create_app(plumbing=world.plumbing), values, people, {}, {})
     world.close()
