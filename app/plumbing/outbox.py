@@ -14,7 +14,6 @@ from psycopg.types.json import Jsonb
 from app.kernel.ids import new_id
 from app.plumbing.db import Work
 
-
 MAILED = frozenset(
     {
         "booking_active",
@@ -27,6 +26,16 @@ MAILED = frozenset(
         "booking_at_risk",
         "booking_replaced",
         "booking_degraded",
+        "booking_displaced",
+        "booking_moved",
+        "booking_replanned",
+        "booking_shortened",
+        "booking_cancelled",
+        "booking_released",
+        "booking_handed_to_you",
+        "booking_runs_on",
+        "approval_asked",
+        "request_lapsed",
         "units_at_risk",
         "offer_made",
         "wait_booked",
