@@ -80,9 +80,9 @@ def test_a_move_that_fails_leaves_all_as_it_was(world: World, words: dict, code:
 
 
 def test_over_quota_there_it_stays_where_it_is(world: World) -> None:
-    world.set_limit("physics", units=4)
+    world.set_limit("physics", units=3)
     a = world.book(start=at(2), units=2, duration="PT1H")
-    world.book(start=at(5), units=3, duration="PT1H")
+    world.book(start=at(5), units=2, duration="PT1H")
     before = every_row(world)
     with pytest.raises(Refused) as refused:
         move(world, a, start=START + 5 * HOUR)

@@ -46,10 +46,12 @@ def test_bug_21_every_open_state_has_a_step_and_final_ones_have_none() -> None:
 
 def test_bug_21_at_the_end_what_has_not_begun_is_given_up_what_runs_runs_on_and_each_is_told_once(world: World) -> None:
     end = START + HOUR
+    ((pool,),) = rows(world, "SELECT name FROM pools")
+    world.set_policy(pool, made_ahead=1800)
     active = world.book(units=1, duration="PT2H")
     world.settle()
     later = world.book(start=(START + 5 * HOUR).isoformat(), units=1, duration="PT1H")
-    starting = world.book(start=end.isoformat(), units=1, duration="PT1H")
+    starting = world.book(start=(end + HOUR / 4).isoformat(), units=1, duration="PT1H")
     end_project(world, end)
     world.set_clock(end - timedelta(minutes=5))
     do_all(world)
