@@ -15,7 +15,7 @@ from app.bookings.facts import Booking
 from app.bookings.queries_edits import OwnUse
 from app.bookings.schemas_edits import ClaimIn, HandOverIn, MoveIn, ShrinkIn
 from app.kernel import ids
-from app.kernel.errors import NotFound
+from app.kernel.errors import Refusal, Refused
 from app.web.deps import Booker, InTransaction, Parts, Reader, rate_limit
 
 router = APIRouter(prefix="/api/v1", tags=["bookings"])
@@ -97,9 +97,10 @@ def hand_over(
 ) -> dict[str, Any]:  # fmt: skip
     """Make a booking another member's, who has it, and whose limits it counts in, from now on."""
     booking = edits.find(work, actor, booking_id)
+    edits.allow(actor, booking)
     to = ids.parse(ids.ACCOUNT, body.to)
     if to is None:
-        raise NotFound("person_not_found", "There is no such person in the project.")
+        raise Refused(Refusal((sharing.no_member(booking),)))
     if dry_run:
         plan = sharing.quote_hand_over(work, actor, booking.id, to)
         return {

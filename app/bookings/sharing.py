@@ -146,14 +146,18 @@ def share(
     return change(work, actor, booking_id, key, version, "share" if shared else "unshare", apply)
 
 
+def no_member(booking: Booking) -> Reason:
+    """Why somebody cannot be handed the booking."""
+    return Reason("no_member", f"That person may not book in {booking.project_name}.", None, None,
+                  "Choose a member or lead of the project.", "to", True)  # fmt: skip
+
+
 def _plan(
     work: Work, booking: Booking, to: UUID, scopes: tuple[Scope, ...], now: datetime
 ) -> tuple[HandOver, tuple[Piece, ...]]:
     member = next((m for m in queries_edits.members_of(work, booking.project_id) if m.account_id == to), None)
     if member is None:
-        reason = Reason("no_member", f"That person may not book in {booking.project_name}.", None, None,
-                        "Choose a member or lead of the project.", "to", True)  # fmt: skip
-        raise Refused(Refusal((reason,)))
+        raise Refused(Refusal((no_member(booking),)))
     if to == booking.account_id:
         raise Conflict("same_person", f"{booking.label} is {member.name}'s already.")
     since = max(now, booking.provided_at or booking.starts_at)
