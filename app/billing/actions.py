@@ -52,7 +52,7 @@ def charge(work: Work, booking_id: UUID) -> int:
             queries.insert_charges(work, whose, part)
             for whose, part in _by_person(booking, queries_edits.handed_over(work, booking_id), charges)
         )
-    if booking.state in ("ENDED", "CANCELLED"):
+    if booking.state in ("ENDED", "CANCELLED") or booking.provided_at is None:
         usage.forget_finished(work, booking_id)
     return new
 

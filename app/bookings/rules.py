@@ -226,6 +226,8 @@ def no_place(why: NoPlace, kind: str, cluster: str) -> Reason:
         fact += (
             " Enough are free at every moment, but not the same ones throughout, and what holds them cannot be moved."
         )
+    if why.pinned:
+        fact += " Whoever has them could give way, but is being put in place already."
     ill = why.installed.units - why.offered.units
     if ill:
         fact += f" {ill} units are out of service."
