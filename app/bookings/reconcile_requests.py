@@ -24,18 +24,27 @@ from app.bookings import (
     waitlist,
     waits,
 )
-from app.bookings.earliest import Prepared, earliest, prepare
+from app.bookings.earliest import Prepared
 from app.bookings.edits import project_of
 from app.bookings.facts import Booking, PriceSegment
 from app.bookings.keeping import most_of
 from app.bookings.lifecycle import State
 from app.bookings.offers import Desk
-from app.bookings.placement import NoPlace, place
 from app.bookings.queries_requests import Piece
-from app.bookings.queries_waiting import Spare, Waiter
+from app.bookings.queries_waiting import Waiter
+from app.bookings.queue_ground import (
+    Limited,
+    QueueGround,
+    first_start,
+    fitting,
+    free_for,
+    making_room,
+    pool_now,
+    room_by_count,
+    see,
+)
 from app.inventory import queries as inventory
-from app.inventory.facts import Pool, PoolCapacity
-from app.inventory.policy import Policy
+from app.inventory.facts import Pool
 from app.kernel.actor import SYSTEM, Actor
 from app.kernel.errors import Reason, Refused
 from app.kernel.window import Window
@@ -100,33 +109,14 @@ def _look_again(work: Work, subject: UUID) -> None:
 @dataclass(slots=True)
 class _Round:
     """What one look at a queue has found out. `out`: waiters whom their own limits or prices keep from being served;
-    `kept`: those for whom units were set aside in this look; `spares`: freed units at the last step, `seen`: at any."""
+    `kept`: those for whom units were set aside in this look; `spares`: freed units at the last step, `seen`: at any;
+    `moved_for`: those for whom others were asked to give way."""
 
     out: set[UUID] = field(default_factory=set)
     kept: set[UUID] = field(default_factory=set)
     spares: tuple[UUID, ...] = ()
     seen: set[UUID] = field(default_factory=set)
-
-
-@dataclass(frozen=True, slots=True)
-class _Ground:
-    """A pool with its queue and the freed units, as they are in this transaction."""
-
-    capacity: PoolCapacity
-    queue: tuple[Waiter, ...]
-    spares: tuple[Spare, ...]
-    now: datetime
-
-    def for_(self, waiter: UUID | None) -> list[UUID]:
-        """The requests whose units a waiter may be given."""
-        return [s.request_id for s in self.spares if s.kept_for is None or s.kept_for == waiter]
-
-
-class _Limited(Exception):
-    """The waiter's own limits do not let it be served; `reasons` say why."""
-
-    def __init__(self, reasons: Sequence[Reason]) -> None:
-        self.reasons = tuple(reasons)
+    moved_for: set[UUID] = field(default_factory=set)
 
 
 def serve(plumbing: Plumbing, pool_id: int) -> int:
@@ -151,7 +141,7 @@ def _step(plumbing: Plumbing, pool_id: int, found: _Round) -> bool | None:
     False: somebody was looked at and not served."""
     try:
         with plumbing.database.work() as work:
-            ground = _see(work, pool_id)
+            ground = see(work, pool_id)
             found.spares = tuple(s.request_id for s in ground.spares if s.kept_for is None)
             found.seen |= {s.request_id for s in ground.spares}
             common: Prepared | None = None
@@ -159,14 +149,18 @@ def _step(plumbing: Plumbing, pool_id: int, found: _Round) -> bool | None:
                 if waiter.offered or waiter.booking_id in found.out:
                     continue
                 work.act_for(waiter.tenant_id)
-                policy = policies.effective(work, _pool(work, pool_id), waiter.project_id).policy
+                policy = policies.effective(work, pool_now(work, pool_id), waiter.project_id).policy
                 own = any(s.kept_for == waiter.booking_id for s in ground.spares)
                 if own or common is None:
-                    ready = _free(work, ground, waiter.booking_id)
+                    ready = free_for(work, ground, waiter.booking_id)
                     common = common if own else ready
                 else:
                     ready = common
-                if _first_start(ready, waiter, policy, ground.now) is not None:
+                if first_start(ready, waiter, policy, ground.now) is not None:
+                    current = waiter.booking_id
+                    return _give(work, plumbing, pool_id, waiter)
+                if waiter.booking_id not in found.moved_for and room_by_count(ready, waiter, policy, ground.now):
+                    found.moved_for.add(waiter.booking_id)
                     current = waiter.booking_id
                     return _give(work, plumbing, pool_id, waiter)
                 if waiter.skips >= policy.skips and waiter.booking_id not in found.kept:
@@ -174,7 +168,7 @@ def _step(plumbing: Plumbing, pool_id: int, found: _Round) -> bool | None:
                     _keep_for(work, pool_id, waiter)
                     return False
             return None
-    except _Limited as limited:
+    except Limited as limited:
         found.out.add(current)
         _tell_limited(plumbing, current, limited.reasons)
         return False
@@ -191,22 +185,22 @@ def _give(work: Work, plumbing: Plumbing, pool_id: int, waiter: Waiter) -> bool:
     locked = queries.lock_booking(work, booking.id)
     if locked is None or locked.state != State.WAITING or queries_requests.open_request(work, booking.id) is not None:
         return False
-    ground = _see(work, pool_id)
+    ground = see(work, pool_id)
     mine = ground.for_(booking.id)
     queries_requests.lock_holds_of_requests(work, mine)
-    ready = _free(work, ground, booking.id)
+    ready = free_for(work, ground, booking.id)
     desk = Desk(work, asker, project_of(work, booking), ground.now, booking.account_id)
-    found = _fitting(desk, pool, waiter, ready)
+    found = fitting(desk, pool, waiter, ready) or making_room(desk, pool, waiter, ground, mine)
     if found is None:
         return False
     window, placement, segments = found
     shut = _shut(pool)
     if shut:
-        raise _Limited(shut)
+        raise Limited(shut)
     asked = pieces(segments, desk.zone, booking.units)
     reasons, _ = offers.limits_of(desk, pool, booking.account_id, scopes, asked, window, booking.id)
     if reasons:
-        raise _Limited(reasons)
+        raise Limited(reasons)
     held = Window(window.start, window.end + pool.policy.gap)
     allocation = queries_requests.make_allocation(work, pool.cluster_id)
     parts = [Piece(p.node_id, p.positions, held.start, held.end, allocation) for p in placement.parts]
@@ -228,7 +222,7 @@ def _give(work: Work, plumbing: Plumbing, pool_id: int, waiter: Waiter) -> bool:
         try:
             waitlist.take(work, plumbing.queue, asker, locked, request, pool, ground.now)
         except Refused as refused:
-            raise _Limited(refused.refusal.reasons) from None
+            raise Limited(refused.refusal.reasons) from None
         _tell(work, booking, "wait_booked", ground.now, request_id, window, until)
         return True
     changes = {"window": f"{rules.iso(window.start)} .. {rules.iso(window.end)}", "until": rules.iso(until)}
@@ -245,7 +239,7 @@ def _shut(pool: Pool) -> list[Reason]:
     return reasons
 
 
-def _skip(work: Work, ground: _Ground, served: Waiter, window: Window) -> None:
+def _skip(work: Work, ground: QueueGround, served: Waiter, window: Window) -> None:
     """Those before it in the queue who could have used that time were passed over."""
     before = ground.queue[: [w.booking_id for w in ground.queue].index(served.booking_id)]
     passed = [w for w in before if not w.offered and w.earliest < window.end and w.latest > window.start]
@@ -264,11 +258,11 @@ def _keep_for(work: Work, pool_id: int, waiter: Waiter) -> None:
     locked = queries.lock_booking(work, booking.id)
     if locked is None or locked.state != State.WAITING or queries_requests.open_request(work, booking.id) is not None:
         return
-    ground = _see(work, pool_id)
+    ground = see(work, pool_id)
     mine = ground.for_(booking.id)
     own = [s.request_id for s in ground.spares if s.kept_for == booking.id]
     queries_requests.lock_holds_of_requests(work, mine)
-    ready = _free(work, ground, booking.id)
+    ready = free_for(work, ground, booking.id)
     first = max(waiter.earliest, ground.now + pool.policy.lead)
     best = most_of(ready, waiter.shape, first, waiter.last_start, waiter.length, int(pool.policy.gap.total_seconds()))
     if best is None:
@@ -300,7 +294,7 @@ def _let_go(plumbing: Plumbing, pool_id: int, found: _Round) -> None:
         return
     with plumbing.database.work() as work:
         inventory.lock_pools(work, [pool_id])  # nobody cuts what is let go
-        for spare in _see(work, pool_id).spares:
+        for spare in see(work, pool_id).spares:
             if spare.request_id in found.spares and spare.kept_for is None:
                 work.act_for(spare.tenant_id)
                 queries_requests.drop_holds(work, [spare.request_id])
@@ -344,61 +338,6 @@ def _tell_limited(plumbing: Plumbing, booking_id: UUID, reasons: Sequence[Reason
                     work, "wait_limited", work.product_now(), booking.account_id, booking.id, key=f"limited:{booking_id}",
                     number=booking.number, name=booking.name, why=" ".join(r.message for r in reasons),
                 )  # fmt: skip
-
-
-# --- what is free -------------------------------------------------------------------------------------------------------
-
-
-def _pool(work: Work, pool_id: int) -> Pool:
-    return inventory.pools_with_ids(work, [pool_id])[pool_id]
-
-
-def _see(work: Work, pool_id: int) -> _Ground:
-    """The pool, its queue and the freed units, everybody's."""
-    now = work.product_now()
-    capacity = inventory.capacity_of(work, [_pool(work, pool_id)])[pool_id]
-    _, _, nodes = offers.snapshot(work, capacity)
-    with work.read_all():
-        return _Ground(capacity, queries_waiting.queue_of(work, pool_id), queries_waiting.spares_of(work, nodes), now)
-
-
-def _free(work: Work, ground: _Ground, waiter: UUID) -> Prepared:
-    """The pool with all that is held but what the waiter may be given."""
-    base, _, nodes = offers.snapshot(work, ground.capacity)
-    held = queries_waiting.taken_but(work, nodes, ground.now, ground.for_(waiter))
-    return prepare(base.with_busy(held.plus(base.busy)))
-
-
-def _first_start(
-    ready: Prepared, waiter: Waiter, policy: Policy, now: datetime, not_before: datetime | None = None
-) -> datetime | None:
-    first = max(waiter.earliest, now + policy.lead, not_before or now)
-    if first > waiter.last_start:
-        return None
-    seconds, gap = int(waiter.length.total_seconds()), int(policy.gap.total_seconds())
-    return earliest(ready, waiter.shape, seconds, first, waiter.latest, gap)
-
-
-def _fitting(desk: Desk, pool: Pool, waiter: Waiter, ready: Prepared):
-    """When, where and at which prices a waiter is served now; None when it does not fit. What somebody has to approve
-    begins late enough for that."""
-    not_before: datetime | None = None
-    while True:
-        start = _first_start(ready, waiter, pool.policy, desk.now, not_before)
-        if start is None:
-            return None
-        window = Window(start, start + waiter.length)
-        placement = place(ready.pool, waiter.shape, window, int(pool.policy.gap.total_seconds()))
-        assert not isinstance(placement, NoPlace)
-        segments = desk.segments(pool.kind, window)
-        if segments is None:
-            raise _Limited([rules.no_price(pool.kind, desk.project.price_group)])
-        price = cost(segments, waiter.units, desk.project.currency)
-        needed = offers.approval_of(desk, pool, window, price, waiter.units)
-        asked = waits.first_asked(desk.now, pool.policy)
-        if needed is None or start >= asked or not_before is not None:
-            return window, placement, segments
-        not_before = asked
 
 
 def _asker(work: Work, booking: Booking) -> Actor:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.bookings import edits, queries_requests, waitlist
+from app.bookings import edits, queries, queries_requests, waitlist
 from app.bookings.facts import Booking
 from app.kernel.errors import Conflict, Forbidden, Refused
 from app.plumbing.queue import NoQueue
@@ -339,3 +339,25 @@ def test_case_46_an_extension_that_others_stand_in_the_way_of_offers_the_waiting
     found = offer(world, waiting)
     assert (found.window.start, found.window.end) == (START + 2 * HOUR, START + 3 * HOUR)
     assert world.do(waitlist.accept, waiting).state == "BOOKED"
+
+
+def test_units_on_two_nodes_serve_who_waits_for_one_node_since_others_give_way(database, tmp_path) -> None:
+    world = make_world(database, tmp_path, csv=nodes_csv(2, gpus=4))
+    try:
+        parts = [world.book(units=2, start=at(3), within="node") for _ in range(4)]
+        waiter = bio(world, units=4, start=at(3), within="node")
+        nodes = {}
+        with world.work("physics") as work:
+            for part in parts:
+                nodes.setdefault(queries.holds_of(work, part.id)[0].node, []).append(part)
+        assert sorted(map(len, nodes.values())) == [2, 2]
+        for one, _ in nodes.values():
+            world.do("cancel", one)
+            world.settle()
+        found = offer(world, waiter)
+        assert found.window.start == START + 3 * HOUR
+        assert world.do(waitlist.accept, waiter, "bio-member").state == "BOOKED"
+        for _, other in nodes.values():
+            assert world.look(other).state == "BOOKED"
+    finally:
+        world.close()
