@@ -86,7 +86,7 @@ class World:
         while True:
             self.settle()
             with self.plumbing.database.work() as work:
-                due_at = work.pg.execute("SELECT min(next_at) FROM due").fetchone()[0]
+                due_at = work.pg.execute("SELECT min(next_at) FROM due WHERE lease_token IS NULL").fetchone()[0]
             if due_at is None or due_at >= until:
                 break
             self.set_clock(max(due_at, self.now() + timedelta(seconds=1)))
