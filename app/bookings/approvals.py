@@ -183,9 +183,10 @@ def _extend(work: Work, queue: Queue, actor: Actor, request: Request, why: str) 
     wanted = request.wanted
     state = State(locked.state)
     if state not in _EDITABLE or rules.iso(locked.ends_at) != wanted["was"] or locked.units != wanted["units"]:
-        raise Conflict(
-            "changed_meanwhile", f"{locked.label} has changed since this was asked for. It has to be asked anew."
-        )
+        said = f"{locked.label} has changed since this was asked for. It has to be asked anew."
+        end_locked(work, locked, request, "lapsed", SYSTEM, now, said)
+        work.keep()
+        raise Conflict("changed_meanwhile", said)
     end = datetime.fromisoformat(wanted["end"].replace("Z", "+00:00"))
     _check_project(work, locked, now, end)
     segments = [asking.segment_of(words) for words in wanted["segments"]]

@@ -119,7 +119,7 @@ def ask_to_extend(
     }
     request_id = _ask(work, booking, "extend", wanted, approval, until, desk.actor, now)
     if policy.requests_hold:
-        held = queries_requests.pieces_of_booking(work, booking.id)
+        held = queries_requests.pieces_of_booking(work, booking.id, staying=True)
         more = [Piece(p.node_id, p.units, p.end, end + policy.gap, p.allocation_id) for p in held]
         try:
             with work.pg.transaction():

@@ -111,10 +111,7 @@ def change(
 
 def caught_up(work: Work, booking: Booking, now: datetime) -> tuple[BookingView, State]:
     """The view after what time alone brings, written first: a release one second after the end finds it ended."""
-    held = queries.holds_of(work, booking.id)
-    allocation = queries.allocation_of(work, booking.id)
-    assert allocation is not None
-    view = queries.view_of(work, booking, held, allocation)
+    view = _view(work, booking)
     pace = pace_of(pool_of(work, booking))
     changes = tick(view, now, pace)
     view = write_changes(work, booking, view, changes, SYSTEM, now)
@@ -123,10 +120,16 @@ def caught_up(work: Work, booking: Booking, now: datetime) -> tuple[BookingView,
 
 def view_now(work: Work, booking: Booking, now: datetime) -> BookingView:
     """The same without writing anything: for what a verb would do."""
-    allocation = queries.allocation_of(work, booking.id)
-    assert allocation is not None
-    view = queries.view_of(work, booking, queries.holds_of(work, booking.id), allocation)
+    view = _view(work, booking)
     return follow(view, tick(view, now, pace_of(pool_of(work, booking))))
+
+
+def _view(work: Work, booking: Booking) -> BookingView:
+    """What its life depends on. One that waits, or whose request holds nothing, has nothing on a cluster yet."""
+    allocation = queries.allocation_of(work, booking.id)
+    if allocation is None:
+        return BookingView(State(booking.state), booking.window)
+    return queries.view_of(work, booking, queries.holds_of(work, booking.id), allocation)
 
 
 def tell_owner(work: Work, actor: Actor, booking: Booking, kind: str, now: datetime, **more: str) -> None:

@@ -192,9 +192,10 @@ SELECT h.node_id, ARRAY(SELECT ARRAY[lower(r), upper(r)] FROM unnest(h.units) r)
   FROM holds h WHERE """
 
 
-def pieces_of_booking(work: Work, booking_id: UUID) -> tuple[Piece, ...]:
-    """What a booking occupies: what it frees when it goes."""
-    return _pieces(work.pg.execute(f"{_PIECES} h.booking_id = %s AND h.live ORDER BY h.id", [booking_id]))
+def pieces_of_booking(work: Work, booking_id: UUID, *, staying: bool = False) -> tuple[Piece, ...]:
+    """What a booking occupies: what it frees when it goes. `staying`: without units that it has given back already."""
+    only = "AND h.left_at IS NULL" if staying else ""
+    return _pieces(work.pg.execute(f"{_PIECES} h.booking_id = %s AND h.live {only} ORDER BY h.id", [booking_id]))
 
 
 def pieces_of_request(work: Work, request_id: UUID) -> tuple[Piece, ...]:
