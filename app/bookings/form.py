@@ -35,8 +35,16 @@ class BookFields(BaseModel):
     per_node: str = ""
     units: str = ""
     within: str = ""
+    near: str = ""
+    prefer: str = ""
+    """`yes`: the closeness is wished for, not required."""
+    kinds: str = ""
+    memory_gb: str = ""
+    or_better: str = ""
     when: str = ""
     start: str = ""
+    earliest: str = ""
+    latest: str = ""
     hours: str = ""
     cluster: str = ""
     cost_center: str = ""
@@ -69,6 +77,7 @@ def read(fields: BookFields, zone: ZoneInfo, *, named: bool) -> Read:
         "name": fields.name.strip() or ("" if named else "Untitled"),
         "kind": fields.kind,
         "within": fields.within or None,
+        "near": fields.near or None,
         "cluster": fields.cluster or None,
         "cost_center": fields.cost_center.strip() or None,
         "reference": fields.reference,
@@ -83,11 +92,21 @@ def read(fields: BookFields, zone: ZoneInfo, *, named: bool) -> Read:
     for name in ("nodes", "per_node") if fields.shape == "nodes" else ("units",):
         words[name] = _count(getattr(fields, name), name, faults)
     words["duration"] = _length(fields.hours, faults)
+    if fields.prefer and fields.within:
+        words |= {"within": None, "near": fields.within}
+    if fields.kind == "any":
+        words["kinds"] = [k for k in fields.kinds.split(",") if k] or None
+        words["memory_gb"] = _memory(fields.memory_gb, faults)
+    else:
+        words["or_better"] = bool(fields.or_better)
     twice: tuple[datetime, ...] = ()
     if fields.when == "exact":
         words["start"], twice = read_start(fields.start, zone, faults)
     else:
         words["start"] = "asap"
+    if fields.when == "between":
+        words["earliest"] = _edge(fields, "earliest", zone, faults)
+        words["latest"] = _edge(fields, "latest", zone, faults)
     if faults:
         return Read(None, faults, twice)
     try:
@@ -121,6 +140,7 @@ def fields_of(request: Mapping[str, Any], idempotency_key: str) -> tuple[tuple[s
     """A request that is ready to post, as fields of the form that mean exactly it."""
     start = request["start"]
     seconds = int(parse_duration(request["duration"]).total_seconds())
+    between = request.get("earliest") or request.get("latest")
     fields = {
         "project": request["project"],
         "name": request["name"],
@@ -130,8 +150,14 @@ def fields_of(request: Mapping[str, Any], idempotency_key: str) -> tuple[tuple[s
         "nodes": request.get("nodes") or "",
         "per_node": request.get("per_node") or "",
         "within": request.get("within") or "",
-        "when": "asap" if start == "asap" else "exact",
+        "near": request.get("near") or "",
+        "kinds": ",".join(request.get("kinds") or ()),
+        "memory_gb": request.get("memory_gb") or "",
+        "or_better": "yes" if request.get("or_better") else "",
+        "when": "exact" if start != "asap" else "between" if between else "asap",
         "start": "" if start == "asap" else start,
+        "earliest": request.get("earliest") or "",
+        "latest": request.get("latest") or "",
         "hours": hours_text(seconds),
         "cluster": request.get("cluster") or "",
         "cost_center": request.get("cost_center") or "",
@@ -161,6 +187,30 @@ def _count(text: str, name: str, faults: dict[str, str]) -> int | None:
     what = {"units": "units", "nodes": "nodes", "per_node": "units per node"}[name]
     faults[name] = f"The number of {what} is a whole number from 1 to 1,000,000."
     return None
+
+
+def _memory(text: str, faults: dict[str, str]) -> int | None:
+    text = text.strip()
+    if not text:
+        return None
+    if re.fullmatch(r"\d{1,6}", text, re.ASCII) and int(text):
+        return int(text)
+    faults["memory_gb"] = "Memory is a whole number of GB in each unit."
+    return None
+
+
+def _edge(fields: BookFields, name: str, zone: ZoneInfo, faults: dict[str, str]) -> Any:
+    """One edge of the time in which it is to lie; nothing typed is no edge. Of a time that exists twice the wider one."""
+    text = getattr(fields, name).strip()
+    if not text:
+        return None
+    wrong: dict[str, str] = {}
+    found, twice = read_start(text, zone, wrong)
+    if twice:
+        return twice[0] if name == "earliest" else twice[1]
+    if wrong:
+        faults[name] = wrong["start"]
+    return found
 
 
 def _length(text: str, faults: dict[str, str]) -> timedelta | None:

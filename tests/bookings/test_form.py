@@ -97,3 +97,49 @@ def test_what_an_alternative_asks_comes_back_from_its_fields(seconds: int, shape
     back = read(BookFields(**posted), BERLIN, named=True)
     assert back.body is not None
     assert Ask.of(back.body) == Ask.of(body)
+
+
+def typed(**words: str) -> BookFields:
+    base = {
+        "project": "plasma",
+        "name": "Run",
+        "kind": "any",
+        "shape": "units",
+        "units": "8",
+        "when": "asap",
+        "hours": "2",
+    }
+    return BookFields(**(base | words))
+
+
+def test_some_time_between_two_local_times_and_the_wider_edge_of_a_time_that_exists_twice() -> None:
+    zone = ZoneInfo("Europe/Berlin")
+    fields = typed(when="between", earliest="2027-10-31T02:30", latest="2027-10-31T02:30")
+    body = read(fields, zone, named=True).body
+    assert body is not None
+    assert (f"{body.earliest:%H:%M}", f"{body.latest:%H:%M}") == ("00:30", "01:30")
+    missing = read(typed(when="between", earliest="2027-03-28T02:30"), zone, named=True)
+    assert "does not exist" in missing.faults["earliest"]
+    assert read(typed(earliest="2027-03-28T02:30"), zone, named=True).body.earliest is None, "not chosen, not read"
+
+
+def test_closeness_that_is_only_preferred_and_kinds_by_need() -> None:
+    zone = ZoneInfo("Europe/Berlin")
+    body = read(typed(within="leaf", prefer="yes", memory_gb="80", or_better="yes"), zone, named=True).body
+    assert body is not None
+    assert (body.within, body.near, body.memory_gb, body.or_better) == (None, "leaf", 80, False)
+    named = read(typed(kind="h100", memory_gb="80", or_better="yes"), zone, named=True).body
+    assert (named.memory_gb, named.or_better) == (None, True)
+    assert "memory_gb" in read(typed(memory_gb="much"), zone, named=True).faults
+
+
+def test_what_is_offered_is_the_same_in_the_form_with_needs_and_edges() -> None:
+    from app.bookings.schemas import Ask, BookingIn
+
+    request = {
+        "project": "plasma", "name": "Run", "kind": "any", "kinds": ["a", "b"], "memory_gb": 40, "units": 8, "within": "rack",
+        "near": "node", "start": "asap", "duration": "PT2H", "earliest": "2027-05-01T08:00:00+00:00",
+    }  # fmt: skip
+    fields = BookFields(**dict(fields_of(Ask.of(BookingIn.model_validate(request)).to_post(), "key")))
+    body = read(fields, ZoneInfo("Europe/Berlin"), named=True).body
+    assert Ask.of(body) == Ask.of(BookingIn.model_validate(request))

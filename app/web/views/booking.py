@@ -154,7 +154,9 @@ class BookForm:
     """The form of the Book page. Its fields are posted to POST /book and, while it is filled, to POST /book/quote:
 
     project, name, kind, shape ("nodes" | "units"), nodes, per_node, units, within ("" | node | nvlink | leaf | rack),
-    when ("asap" | "exact"), start (local, `2026-12-01T09:00`, in the person's zone), hours (decimal text), cluster
+    prefer ("yes": that closeness is wished for, not required), memory_gb and kinds (with kind any), or_better ("yes"),
+    when ("asap" | "between" | "exact"), start, earliest, latest (local, `2026-12-01T09:00`, in the person's zone), hours
+    (decimal text), cluster
     ("" any), cost_center, reference, quote (digest of the quote shown, only on confirm), idempotency_key, csrf_token.
     GET /book?kind=…&… takes the same names and shows the page filled, with its quote: links and people without
     JavaScript use it. All values are texts as the person typed them; `errors` maps a field name to a sentence.
@@ -170,7 +172,7 @@ class BookForm:
     per_node: str = "8"
     units: str = "8"
     within: Literal["", "node", "nvlink", "leaf", "rack"] = ""
-    when: Literal["asap", "exact"] = "asap"
+    when: Literal["asap", "between", "exact"] = "asap"
     start: str = ""
     hours: str = "6"
     cost_center: str = ""
@@ -180,6 +182,13 @@ class BookForm:
     workloads: tuple[Option, ...] = ()
     """What can be started in it, posted as `workload`; empty: the field is not shown."""
     errors: Mapping[str, str] = field(default_factory=dict)
+    prefer: bool = False
+    kinds_only: str = ""
+    """Slugs with commas: with kind any only these."""
+    memory_gb: str = ""
+    or_better: bool = False
+    earliest: str = ""
+    latest: str = ""
 
 
 @dataclass(frozen=True)
