@@ -36,6 +36,7 @@ CREATE INDEX bookings_of_class ON bookings (tenant_id, class_id) WHERE class_id 
 ALTER TABLE booking_prices ADD COLUMN units int CHECK (units > 0);  -- so many in this piece; null: the booking's units
 ALTER TABLE holds ADD COLUMN left_at timestamptz;            -- no longer the booking's from here on; blocked until seen empty
 GRANT UPDATE (left_at) ON holds TO berth_app;
+CREATE INDEX holds_over ON holds (node_id, upper(during)) WHERE NOT live;  -- who was on these units before
 
 -- ---------- requests and waiters ----------
 ALTER TABLE requests

@@ -31,12 +31,15 @@ UseOf = Callable[[Work, Booking, tuple[Held, ...], datetime, timedelta], Use]
 _SPARE = timedelta(minutes=10)
 
 
-def told_use(work: Work, booking_id: UUID, until: datetime, use_of: UseOf) -> Event | None:
-    """Measurements of a booking are complete up to `until`: warn, release, or take a warning back.
+def told_use(work: Work, booking_id: UUID, until: datetime, use_of: UseOf, busy: bool = False) -> Event | None:
+    """Measurements of a booking are complete up to `until`: warn, release, or take a warning back. `busy`: something
+    computed on its units at the end of them.
 
     The booking is locked by the caller; a released one is looked at by the next sweep. Answers the event by which it was
     released.
     """
+    if busy and not queries_life.is_idle(work, booking_id):
+        return None
     booking = queries.find_booking(work, booking_id)
     if booking is None or booking.state != State.ACTIVE:
         return None

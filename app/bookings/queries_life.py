@@ -31,14 +31,22 @@ _MINE = "(SELECT range_agg(u.r) FROM holds m, unnest(m.units) u (r) WHERE m.book
 def before(work: Work, booking: Booking) -> Before:
     """What the units of a booking wait for: a hold that is over and still lives was not seen empty."""
     row = work.pg.execute(
-        f"""SELECT bool_or(h.live), max(a.empty_since) FILTER (WHERE a.gone)
-              FROM holds h JOIN allocations a ON a.id = h.allocation_id
-             WHERE h.units && {_MINE} AND h.booking_id IS DISTINCT FROM %(id)s
-               AND h.during && tstzrange(%(start)s::timestamptz - interval '1 day', %(start)s)
-               AND (h.live OR h.pinned) AND upper(h.during) <= %(now)s""",
-        {"id": booking.id, "start": booking.starts_at, "now": booking.starts_at},
+        f"""SELECT EXISTS (SELECT FROM holds h WHERE h.live AND h.units && {_MINE} AND upper(h.during) <= %(start)s
+                              AND h.during && tstzrange(NULL, %(start)s) AND h.booking_id IS DISTINCT FROM %(id)s),
+                   (SELECT max(a.empty_since) FROM holds h JOIN allocations a ON a.id = h.allocation_id AND a.gone
+                     WHERE NOT h.live AND h.pinned AND h.units && {_MINE}
+                       AND h.node_id IN (SELECT node_id FROM holds WHERE booking_id = %(id)s AND live)
+                       AND upper(h.during) > %(start)s::timestamptz - interval '1 day' AND upper(h.during) <= %(start)s
+                       AND h.booking_id IS DISTINCT FROM %(id)s)""",
+        {"id": booking.id, "start": booking.starts_at},
     ).fetchone()
-    return Before(bool(row[0]), row[1])
+    return Before(*row)
+
+
+def is_idle(work: Work, booking_id: UUID) -> bool:
+    """Whether a booking is called idle now."""
+    sql = "SELECT FROM conditions WHERE booking_id = %s AND type = 'idle' AND until IS NULL"
+    return work.pg.execute(sql, [booking_id]).rowcount == 1
 
 
 def follows_at(work: Work, booking: Booking) -> datetime | None:
@@ -84,32 +92,39 @@ class Ailing:
     node: str
 
 
-# One row for each booking and node: units on a node that is out, units with a fault, slots that are gone, units in use
-# by others at the time of the booking.
+# One row for each booking and reason, begun at the few nodes and units that ail: units on a node that is out, units with a
+# fault, units in use by others at the time of the booking, slots that will be gone.
 _AILING = """
-WITH held AS (
-  SELECT b.tenant_id, b.id, h.units, h.during, n.id AS node_id, n.name, n.state, n.why, n.removed_at
-    FROM bookings b JOIN holds h ON h.booking_id = b.id AND h.live AND h.left_at IS NULL JOIN nodes n ON n.id = h.node_id
-   WHERE b.cluster_id = %(cluster)s AND b.state IN ('REQUESTED', 'BOOKED', 'STARTING') AND b.ends_at > %(now)s)
-SELECT tenant_id, id, since, why, name FROM (
-  SELECT h.tenant_id, h.id, coalesce(o.since, h.removed_at, %(now)s) AS since, h.name,
-         'Node ' || h.name || ' is ' || CASE WHEN h.removed_at IS NOT NULL THEN 'no longer there.' ELSE
-           CASE h.state WHEN 'down' THEN 'down' WHEN 'drained' THEN 'drained' ELSE 'not seen' END
-           || coalesce(': ' || nullif(h.why, ''), '.') END AS why
-    FROM held h LEFT JOIN node_outages o ON o.node_id = h.node_id AND o.until IS NULL
-   WHERE h.removed_at IS NOT NULL OR h.state <> 'ready'
+WITH out_of_service AS (
+  SELECT n.id AS node_id, n.name, int4multirange(int4range(n.first_gpu * 64, (n.first_gpu + n.gpus) * 64)) AS units,
+         coalesce(o.since, n.removed_at, %(now)s) AS since, NULL::timestamptz AS until,
+         'Node ' || n.name || ' is ' || CASE WHEN n.removed_at IS NOT NULL THEN 'no longer there.' ELSE
+           CASE n.state WHEN 'down' THEN 'down' WHEN 'drained' THEN 'drained' ELSE 'not seen' END
+           || coalesce(': ' || nullif(n.why, ''), '.') END AS why
+    FROM nodes n LEFT JOIN node_outages o ON o.node_id = n.id AND o.until IS NULL
+   WHERE n.cluster_id = %(cluster)s AND (n.removed_at IS NOT NULL OR n.state <> 'ready')
   UNION ALL
-  SELECT h.tenant_id, h.id, f.since, h.name, 'GPU ' || f.gpu - n.first_gpu || ' of node ' || h.name || ': ' || f.why
-    FROM held h JOIN unit_faults f ON f.node_id = h.node_id AND f.until IS NULL JOIN nodes n ON n.id = h.node_id
-   WHERE h.units && int4range(f.gpu * 64, f.gpu * 64 + 64)
+  SELECT n.id, n.name, int4multirange(int4range(f.gpu * 64, f.gpu * 64 + 64)), f.since, NULL,
+         'GPU ' || f.gpu - n.first_gpu || ' of node ' || n.name || ': ' || f.why
+    FROM unit_faults f JOIN nodes n ON n.id = f.node_id WHERE n.cluster_id = %(cluster)s AND f.until IS NULL
   UNION ALL
-  SELECT h.tenant_id, h.id, e.since, h.name, 'Units of node ' || h.name || ' are in use by others: ' || e.what || '.'
-    FROM held h JOIN external_use e ON e.node_id = h.node_id AND e.ended_at IS NULL
-   WHERE e.units && h.units AND (e.until IS NULL OR e.until > lower(h.during))
-  UNION ALL
-  SELECT h.tenant_id, h.id, greatest(upper(s.valid), lower(h.during)), h.name, 'Units of node ' || h.name || ' are taken out.'
-    FROM held h JOIN slots s ON s.node_id = h.node_id AND s.positions <@ h.units AND upper(s.valid) < upper(h.during)
-) a ORDER BY tenant_id, id, since"""
+  SELECT n.id, n.name, e.units, e.since, e.until, 'Units of node ' || n.name || ' are in use by others: ' || e.what || '.'
+    FROM external_use e JOIN nodes n ON n.id = e.node_id WHERE n.cluster_id = %(cluster)s AND e.ended_at IS NULL)
+SELECT b.tenant_id, b.id, o.since, o.why, o.name
+  FROM out_of_service o
+  JOIN holds h ON h.node_id = o.node_id AND h.live AND h.left_at IS NULL AND upper(h.during) > %(now)s AND h.units && o.units
+              AND (o.until IS NULL OR o.until > lower(h.during))
+  JOIN bookings b ON b.id = h.booking_id
+ WHERE b.state IN ('REQUESTED', 'BOOKED', 'STARTING') AND b.ends_at > %(now)s
+UNION ALL
+SELECT b.tenant_id, b.id, greatest(upper(s.valid), lower(h.during)), 'Units of node ' || n.name || ' are taken out.', n.name
+  FROM slots s JOIN nodes n ON n.id = s.node_id
+  JOIN holds h ON h.node_id = n.id AND h.live AND h.left_at IS NULL AND upper(h.during) > upper(s.valid)
+              AND s.positions <@ h.units
+  JOIN bookings b ON b.id = h.booking_id
+ WHERE n.cluster_id = %(cluster)s AND NOT upper_inf(s.valid)
+   AND b.state IN ('REQUESTED', 'BOOKED', 'STARTING') AND b.ends_at > %(now)s
+ ORDER BY 1, 2, 3"""
 
 
 def ailing(work: Work, cluster_id: int, now: datetime) -> list[Ailing]:

@@ -251,6 +251,7 @@ class HoldRow(SQLModel, table=True):
             name="no_unit_twice",
         ),
         Index("holds_of_node", "node_id", func.upper(text("during")), postgresql_where=text("live")),
+        Index("holds_over", "node_id", func.upper(text("during")), postgresql_where=text("NOT live")),
         Index("holds_of_booking", "booking_id"),
         Index("holds_of_request", "request_id", postgresql_where=text("request_id IS NOT NULL")),
         Index("holds_of_allocation", "allocation_id"),

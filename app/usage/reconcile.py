@@ -14,7 +14,7 @@ from app.kernel.window import Window
 from app.plumbing.db import Database, Work
 from app.plumbing.log import get_log
 from app.usage import actions, queries, rules
-from app.usage.told import use_of
+from app.usage.told import is_busy, use_of
 
 log = get_log("usage")
 EVERY = timedelta(seconds=60)
@@ -80,7 +80,7 @@ def collect_one(
         if first is not None:
             told(work, booking_id, first)
         if reached > missing.start:
-            told_use(work, booking_id, reached, use_of)
+            told_use(work, booking_id, reached, use_of, is_busy(answer.samples, reached))
         # read again under the lock of take_samples: it may have been extended or released in between
         booking = bookings.find_booking(work, booking_id)
         charged = rules.charge_window(booking.provided_at, booking.ends_at, booking.released_at)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
+from app.backends.contract import Sample
 from app.bookings.facts import Booking, Held
 from app.bookings.watching import Use
 from app.kernel.window import Window
@@ -34,6 +35,17 @@ def use_of(work: Work, booking: Booking, held: Iterable[Held], until: datetime, 
     lines = queries.samples_of(work, booking.id, Window(since, until))
     empty, still = stretches(lines, gpus, since, until)
     return Use(until, booking.first_used_at, empty, still)
+
+
+def is_busy(samples: Iterable[Sample], until: datetime) -> bool:
+    """Whether one of these measurements says that something computed at their end."""
+    return any(
+        s.in_use
+        and s.utilisation is not None
+        and s.utilisation >= STILL
+        and s.at + timedelta(seconds=s.seconds) >= until
+        for s in samples
+    )
 
 
 def stretches(
