@@ -10,7 +10,7 @@ the share of them that is booked. `timed_*_large_share`: of the requests for 8 G
 
 Without `--data` the requests are a sample of our own, drawn from a fixed seed; with it (a folder with
 `traces/alibaba_v2023`) also the published list of that cluster in its order, on its nodes (`trace_*`; timed on every
-eighth node, with times drawn from a fixed seed, as the list has none). A request for a part of a GPU is for one.
+twentieth node, with times drawn from a fixed seed, as the list has none). A request for a part of a GPU is for one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from app.kernel.window import Window
 from benchmarks.earliest import START
 
 NAME = "fragmentation"
-SIZES = {"full": 96, "small": 12}
+SIZES = {"full": 40, "small": 8}
 """Nodes of the cluster of our own sample."""
 DAYS = 7
 SLOTS = DAYS * 96
@@ -52,7 +52,7 @@ def run(size: str = "full", data: Path | None = None) -> dict[str, float]:
         print("  the published list is skipped: give its folder by --data")
         return figures
     nodes, demand = published(data / FOLDER)
-    return figures | {f"trace_{k}": v for k, v in compare(nodes, nodes[::8], demand).items()}
+    return figures | {f"trace_{k}": v for k, v in compare(nodes, nodes[::20], demand).items()}
 
 
 def published(folder: Path) -> tuple[list[int], list[int]]:

@@ -143,7 +143,7 @@ def place(
         return explain(pool, shape, counts, start, end, room, taken)
     layout, level = found
     parts = {
-        node: _tightest(pool, np.flatnonzero(free & (pool.unit_node == node)), take, start, end)
+        node: tightest(pool, np.flatnonzero(free & (pool.unit_node == node)), take, start, end)
         for node, take in layout.items()
     }
     return placed(pool, shape, parts, level)
@@ -271,7 +271,7 @@ def _pick(pool: PoolSnapshot, counts: Ints, nodes: Ints, shape: Shape) -> Layout
     return dict.fromkeys(nodes[order[: shape.nodes]].tolist(), shape.per_node)
 
 
-def _tightest(pool: PoolSnapshot, units: Ints, take: int, start: int, end: int) -> Ints:
+def tightest(pool: PoolSnapshot, units: Ints, take: int, start: int, end: int) -> Ints:
     """Of a node's free units those that lie free for the shortest time around the window."""
     if take == len(units):
         return units

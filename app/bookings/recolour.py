@@ -30,8 +30,9 @@ from app.bookings.placement import (
     per_node,
     place,
     placed,
+    tightest,
 )
-from app.bookings.power import PoolPower
+from app.bookings.power import Layout, PoolPower
 from app.kernel.window import Window
 
 MOST_MOVED = 8
@@ -74,9 +75,9 @@ def place_moving(
     """Units for a shape, free throughout `[window.start, window.end + gap seconds)` once the moves are made.
 
     `pool.busy` is what is taken by other than holds (external use, maintenance), `held` are all holds that end after
-    now. Where there is a free place it is taken as `place` does, and nobody moves. `only`: a flag for each node of the
-    pool, the request goes to no other. A refusal says when only pins stand in the way (`NoPlace.pinned`), and when not
-    all was tried (`gave_up`).
+    now. Where there is a free place it is taken as `place` does, and nobody moves: a preferred level is no reason to.
+    `only`: a flag for each node of the pool, the request goes to no other. A refusal says when only pins stand in the way
+    (`NoPlace.pinned`), and when not all was tried (`gave_up`).
     """
     every = pool.with_busy(pool.busy.plus(held.busy))
     plain = place(every, shape, window, gap, power, only)
@@ -232,11 +233,15 @@ class _Asked:
         offered = np.bincount(pool.unit_node, minlength=len(pool.nodes))
         return self.allowed(offered - most_taken(pool, self.start, self.end, taken))
 
-    def free(self) -> Ints:
-        """How many units of each node are free throughout as it is."""
+    def free_units(self) -> Flags:
+        """The units that are free throughout as it is."""
         free = np.ones(len(self.pool.unit_lower), bool)
         free[self.taken[0]] = False
-        return self.allowed(per_node(self.pool, free))
+        return free
+
+    def free(self) -> Ints:
+        """How many of them each node has."""
+        return self.allowed(per_node(self.pool, self.free_units()))
 
     def allowed(self, counts: Ints) -> Ints:
         return counts if self.only is None else np.where(self.only, counts, 0)
@@ -250,8 +255,9 @@ class _Asked:
         self.board = self.board or Board(self.pool, self.held, movable)
         most = self.left(self.every, self.taken)
         search = Search(self.board.letting(movable), steps, self.power, self.used_until)
-        if _within_nodes(self, search, most):
-            return _finish(self, search)
+        layout = _within_nodes(self, search, most)
+        if layout is not None:
+            return _finish(self, search, layout)
         domains = _domains(self.pool, self.shape, most, could)
         ways = [(least, tasks) for least, nodes in domains for tasks in _tasks(self, nodes, most, could)]
         for moved in (1, 2, 4, MOST_MOVED):
@@ -261,39 +267,45 @@ class _Asked:
         return None
 
 
-def _within_nodes(asked: _Asked, search: Search, most: Ints) -> bool:
-    """Suppose the place that needs no hold to leave its node, if there is one. `most`: how many units each node could give
-    by counting; becomes the truth wherever that was found to be less."""
+def _within_nodes(asked: _Asked, search: Search, most: Ints) -> Layout | None:
+    """The place that needs no hold to leave its node, if there is one, supposed as far as holds change units for it: what
+    is returned are the units of the other nodes. `most`: how many units each node could give by counting; becomes the
+    truth wherever that was found to be less."""
     pool = search.board.pool
     room = asked.power.room(asked.start, asked.used_until) if asked.power else None
     sure = asked.free()
     wanted, more = asked.shape.per_node or 1, 1
+    known: set[int] = set()
 
-    def block(node: int, units: int) -> Block:
-        return Block(-1 - node, units, asked.start, asked.end)
+    def fits(node: int, units: int) -> bool:
+        return search.add(node, Block(-1 - node, units, asked.start, asked.end))
 
     while (found := choose(pool, most, asked.shape, room)) is not None:
         search.steps.take(60)
+        easy = {node: take for node, take in found[0].items() if take <= sure[node]}
+        hard = [node for node in found[0] if node not in easy]
+        tried = []
         good = True
-        for node, take in found[0].items():
-            good &= search.add(node, block(node, take))
+        while good and len(tried) < len(hard):
+            tried.append(hard[len(tried)])
+            good = fits(tried[-1], found[0][tried[-1]])
         if good:
-            return True
-        for node in found[0]:
+            return easy
+        for node in tried:
             search.remove(node, -1 - node)
         # find out the truth about these, and about some that would come next
         doubtful = np.flatnonzero((most > sure) & (most >= wanted))
-        doubtful = doubtful[np.lexsort((doubtful, most[doubtful]))].tolist()
-        for node in [*found[0], *[n for n in doubtful if n not in found[0]][:more]]:
+        doubtful = [n for n in doubtful[np.lexsort((doubtful, most[doubtful]))].tolist() if n not in known]
+        for node in [*tried, *[n for n in doubtful if n not in tried][:more]]:
             while most[node] > sure[node]:
-                fits = search.add(node, block(node, int(most[node])))
+                enough = fits(node, int(most[node]))
                 search.remove(node, -1 - node)
-                if fits:
+                if enough:
                     break
                 most[node] -= 1
-            sure[node] = most[node]
+            known.add(node)
         more *= 2
-    return False
+    return None
 
 
 def _domains(pool: PoolSnapshot, shape: Shape, most: Ints, could: Ints) -> list[tuple[int, list[int]]]:
@@ -348,8 +360,11 @@ def _tasks(asked: _Asked, nodes: list[int], most: Ints, could: Ints) -> list[lis
     return ways
 
 
-def _finish(asked: _Asked, search: Search) -> Rearranged:
+def _finish(asked: _Asked, search: Search, easy: Layout | None = None) -> Rearranged:
     units, pool = search.new_units(), search.board.pool
+    for node, take in (easy or {}).items():
+        free = np.flatnonzero(asked.free_units() & (pool.unit_node == node))
+        units[node] = tightest(asked.every, free, take, asked.start, asked.end)
     return Rearranged(placed(pool, asked.shape, units, _level(pool, list(units))), _moves(search))
 
 

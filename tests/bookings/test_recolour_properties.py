@@ -23,6 +23,7 @@ from tests.bookings.rearranging import (
 from tests.oracle.rearranged import Trial
 
 SPAN = 8
+seeds = st.integers(0, 1 << 30)
 MOST_REFUSED = 0.02
 """The share of requests that trying everything finds a place for and that may be refused all the same."""
 
@@ -39,9 +40,10 @@ def ask(cluster, shape, start, end):
     return answer
 
 
-@settings(max_examples=400, deadline=None)
-@given(st.randoms(use_true_random=False), st.integers(1, 5), st.integers(0, 12), st.sampled_from([0, 0.2, 0.5]))
-def test_on_one_node_it_refuses_only_what_no_fixed_assignment_serves(chance, units, tries, fixed):
+@settings(max_examples=250, deadline=None)
+@given(seeds, st.integers(1, 5), st.integers(0, 12), st.sampled_from([0, 0.2, 0.5]))
+def test_on_one_node_it_refuses_only_what_no_fixed_assignment_serves(seed, units, tries, fixed):
+    chance = Random(seed)
     cluster = cluster_of(chance, 1, units, SPAN, tries, fixed)
     start = chance.randrange(SPAN)
     end = start + chance.randint(1, SPAN)
@@ -54,9 +56,10 @@ def test_on_one_node_it_refuses_only_what_no_fixed_assignment_serves(chance, uni
         assert answer.pinned == Trial(cluster, shape, start, end, loose=lambda h: True).within_nodes()
 
 
-@settings(max_examples=250, deadline=None)
-@given(st.randoms(use_true_random=False), st.integers(2, 3), st.integers(1, 4), st.integers(0, 10))
-def test_what_fits_without_leaving_nodes_is_never_refused(chance, nodes, units, tries):
+@settings(max_examples=150, deadline=None)
+@given(seeds, st.integers(2, 3), st.integers(1, 4), st.integers(0, 10))
+def test_what_fits_without_leaving_nodes_is_never_refused(seed, nodes, units, tries):
+    chance = Random(seed)
     cluster = cluster_of(chance, nodes, units, SPAN, tries, fixed=0.3)
     start = chance.randrange(SPAN)
     end = start + chance.randint(1, SPAN)
@@ -72,7 +75,7 @@ def test_what_fits_without_leaving_nodes_is_never_refused(chance, nodes, units, 
 def test_across_nodes_few_are_refused_that_trying_everything_serves(capsys):
     """Fixed seeds, so that the figure is one; clusters of 2 to 4 nodes x 2 to 4 units."""
     served = refused = needed = gave_up = asked = 0
-    for seed in range(1500):
+    for seed in range(1200):
         chance = Random(seed)
         nodes, units = chance.randint(2, 4), chance.randint(2, 4)
         cluster = cluster_of(chance, nodes, units, SPAN, chance.randint(3, 9), chance.choice([0, 0.2]))
@@ -94,13 +97,14 @@ def test_across_nodes_few_are_refused_that_trying_everything_serves(capsys):
             f"\n{asked} asked, {served} served, {needed} by moving holds, {refused} refused that trying everything serves:"
             f" {rate:.2%} of those that need moves, {refused / asked:.2%} of all; gave up on {gave_up}"
         )
-    assert needed > 100
+    assert needed > 80
     assert rate <= MOST_REFUSED
 
 
-@settings(max_examples=250, deadline=None)
-@given(st.randoms(use_true_random=False), st.integers(1, 2), st.integers(2, 4), st.integers(2, 9), st.booleans())
-def test_an_extension_makes_others_give_way_and_breaks_nobody(chance, nodes, units, tries, started):
+@settings(max_examples=150, deadline=None)
+@given(seeds, st.integers(1, 2), st.integers(2, 4), st.integers(2, 9), st.booleans())
+def test_an_extension_makes_others_give_way_and_breaks_nobody(seed, nodes, units, tries, started):
+    chance = Random(seed)
     cluster = cluster_of(chance, nodes, units, SPAN, tries, fixed=0.2)
     if not cluster["holds"]:
         return
