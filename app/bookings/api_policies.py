@@ -10,10 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from app.bookings import actions_policies as actions
 from app.bookings import policies, rules
-from app.bookings import queries_policies as queries
 from app.bookings.preview import Preview, Touched
 from app.bookings.queries import find_project
-from app.inventory import queries as inventory
 from app.inventory.policy import Policy, said_as
 from app.inventory.schemas import PolicyIn
 from app.kernel import ids
@@ -43,8 +41,7 @@ def list_policies(work: InTransaction, actor: Reader, project: Slug) -> dict[str
     found = find_project(work, project, ids.parse(ids.PROJECT, project))
     if found is None or not actor.sees_project(found.id):
         raise NotFound("project_not_found", "There is no such project.")
-    words = work.pg.execute(policies.OVERRIDES, [None, found.id]).fetchall()
-    pools = queries.laid_over(inventory.pools_for(work), words)
+    pools = policies.pools_of_project(work, found.id)
     items = [
         {
             "cluster": p.cluster,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 from app.bookings.capacity import Range
 from app.bookings.facts import Held
 from app.kernel.errors import Reason
+from app.kernel.money import SCALE
 from app.quotas.rules import Month, Piece, QuotaEffect, Standing, Taken
 
 
@@ -119,13 +121,15 @@ def _joined(units: Iterable[Range]) -> tuple[Range, ...]:
 def freed_effects(
     standings: Sequence[Standing], before: Sequence[Piece], after: Sequence[Piece]
 ) -> tuple[QuotaEffect, ...]:
-    """What giving back does to each limit of hours: used and held without the difference of the two."""
+    """What giving back does to each limit of hours and of money: used and held without the difference of the two."""
     change: dict[Month, int] = {}
+    money: dict[Month, Decimal] = {}
     for sign, pieces in ((-1, before), (1, after)):
         for piece in pieces:
             month = piece.day.replace(day=1)
             change[month] = change.get(month, 0) + sign * piece.quantity
-    return tuple(
+            money[month] = money.get(month, Decimal(0)) + sign * piece.money
+    of_hours = tuple(
         QuotaEffect(s.scope, "hours", taken.total, taken.total + quantity, s.scope.max_quantity, month, taken.used)
         for s in standings
         if s.scope.max_quantity is not None
@@ -133,6 +137,15 @@ def freed_effects(
         for taken in (s.months.get(month, Taken()),)
         if quantity
     )
+    of_money = tuple(
+        QuotaEffect(s.scope, "money", spent.total, spent.total + amount, s.scope.max_money * SCALE, month, spent.used)
+        for s in standings
+        if s.scope.max_money is not None
+        for month, amount in sorted(money.items())
+        for spent in (s.money.get(month, Taken()),)
+        if amount
+    )
+    return of_hours + of_money
 
 
 def _fewer(has: int, wanted: int, field: str, word: str) -> Reason:

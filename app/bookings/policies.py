@@ -18,12 +18,18 @@ from app.kernel.errors import Reason
 from app.kernel.window import Window
 from app.plumbing.db import Work
 
-__all__ = ["OVERRIDES", "effective", "laid_over", "lock_pool", "over_load", "pool_of"]
+__all__ = ["OVERRIDES", "effective", "laid_over", "lock_pool", "over_load", "pool_of", "pools_of_project"]
 
 
 def effective(work: Work, pool: Pool, project_id: UUID | None) -> Pool:
     """A pool with the policy that counts for a project of the tenant (None: for the tenant)."""
     return laid_over([pool], work.pg.execute(OVERRIDES, [None, project_id]).fetchall())[0]
+
+
+def pools_of_project(work: Work, project_id: UUID) -> tuple[Pool, ...]:
+    """Every pool in order of their ids, each with the policy that counts for a project of the tenant."""
+    words = work.pg.execute(OVERRIDES, [None, project_id]).fetchall()
+    return laid_over(inventory.pools_for(work), words)
 
 
 def pool_of(work: Work, booking: Booking) -> Pool:

@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 from fractions import Fraction
 from zoneinfo import ZoneInfo
 
@@ -28,7 +29,7 @@ from app.kernel.money import WHOLE
 from app.kernel.window import Window
 from app.plumbing.db import Work
 from app.pricing.rules import Cost, cost
-from app.quotas.rules import QuotaEffect
+from app.quotas.rules import QuotaEffect, money_text
 from app.web import words
 from app.web.views import booking as views
 from app.web.views.parts import Meter, Money, PricePart
@@ -156,14 +157,18 @@ def _enforced(cluster: Cluster) -> str:
 
 
 def meter_view(effect: QuotaEffect, project: str, speech: Speech) -> Meter:
-    """A limit before and with the booking. Units are whole, hours are unit-seconds."""
+    """A limit before and with the booking. Units are whole, hours are unit-seconds, money is in the tenant's currency."""
     whose = {"project": "", "user": "You: ", "tenant": f"{effect.scope.name}: "}[effect.scope.subject]
     label = speech.say(effect.what)
     label = f"{whose}{label if whose else words.first_upper(label)}"
     this = effect.after - effect.before
     used = effect.before if effect.measure == "units" else effect.used
-    parts = (Fraction(value, WHOLE) for value in (used, effect.before - used, this, effect.limit))
-    return Meter(label, effect.measure, *parts)
+    raw = (used, effect.before - used, this, effect.limit)
+    if effect.measure == "money":
+        currency = effect.scope.currency or ""
+        amounts = (Decimal(money_text(value, currency)) for value in raw)
+        return Meter(label, effect.measure, *amounts, currency=currency)
+    return Meter(label, effect.measure, *(Fraction(value) / WHOLE for value in raw))
 
 
 def _curl(body: BookingIn, address: str) -> str:

@@ -17,7 +17,7 @@ from app.kernel.actor import Actor
 from app.kernel.money import WHOLE
 from app.plumbing.db import Work
 from app.quotas import queries as quotas
-from app.quotas.rules import Scope
+from app.quotas.rules import Scope, money_text
 from app.web import words
 from app.web.views.booking import BookingCard, Shape
 from app.web.views.parts import Condition, Link, Meter, Money
@@ -93,6 +93,13 @@ def limit_meters(
                     limit=Fraction(scope.max_quantity, WHOLE),
                 )
             )
+        spent = quotas.month_money(work, scope, month, now)
+        if spent is not None:
+            currency = scope.currency or ""
+            used, held = (Decimal(money_text(amount, currency)) for amount in (spent.used, spent.held))
+            what = currency if scope.kind is None else f"{currency} of {of}"
+            label = _label(whose, f"{what}, {words.month(month).split()[0]}")
+            meters.append(Meter(label, "money", used, held, limit=scope.max_money, currency=currency))
     return tuple(meters)
 
 

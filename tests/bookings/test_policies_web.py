@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -112,6 +113,22 @@ def test_an_operator_looks_whom_a_rule_touches_and_then_says_it(world: World, br
     assert browse().see("/operator/policies").status_code == 403
     operator.submit("/operator/policies", step="save", pool=POOL, tenant="physics", project="plasma")
     world.do("cancel", booking)
+
+
+def test_a_limit_of_money_stands_on_the_quote_and_at_home_in_the_currency(world: World, browse: People) -> None:
+    project = world.projects["plasma"]
+    world.set_limit("physics", money=Decimal("60.50"), project_id=project)
+    member = browse()
+    seen = text_of(member.submit("/book/quote", **FORM | {"hours": "2"}))  # 8 units, 2 h, 2.40
+    assert "CHF in November 2026" in seen
+    assert "60.50 → 22.10 available" in seen
+    booking = world.book(units=8, duration="PT2H")
+    assert "CHF 22.10 available" in text_of(member.see("/"))
+    refused = text_of(member.submit("/book/quote", **FORM | {"hours": "2"}))
+    assert "22.10 available" in refused
+    assert "Too much CHF in November 2026" in refused
+    world.do("cancel", booking)
+    world.set_limit("physics", project_id=project)
 
 
 def test_rules_over_the_api(world: World, browse: People) -> None:
