@@ -12,6 +12,7 @@ import pytest
 from app.bookings import approvals, queries_requests
 from app.bookings.facts import Booking
 from app.bookings.queries_requests import Request
+from app.bookings.shrinking import Kept, shrink
 from app.kernel.actor import Actor
 from app.kernel.errors import Conflict, Forbidden, Invalid, NotFound, Refused
 from app.plumbing.queue import NoQueue
@@ -246,3 +247,17 @@ def test_an_offer_that_needs_approval_is_asked_for_when_it_is_taken(world: World
     assert place(world, waiter).offer is not None
     assert world.do(waitlist.accept, waiter).state == "REQUESTED"
     assert answer(world, "approve", waiter).state == "BOOKED"
+
+
+def test_a_request_to_extend_what_has_changed_since_lapses_when_it_is_answered(world: World) -> None:
+    booking = world.book(units=8)
+    world.settle()
+    world.do("extend", booking, by=HOUR, end=None)
+    world.do(shrink, booking, kept=Kept(units=4))
+    with pytest.raises(Conflict, match="has changed since"):
+        answer(world, "approve", booking)
+    assert request(world, booking).outcome == "lapsed"
+    assert world.look(booking).ends_at == START + HOUR
+    with world.work() as work:
+        held = work.pg.execute("SELECT count(*) FROM holds WHERE live AND request_id IS NOT NULL").fetchone()
+    assert held == (0,)

@@ -361,3 +361,13 @@ def test_units_on_two_nodes_serve_who_waits_for_one_node_since_others_give_way(d
             assert world.look(other).state == "BOOKED"
     finally:
         world.close()
+
+
+def test_what_cannot_be_done_with_a_booking_that_waits_is_refused_in_words(world: World) -> None:
+    world.book(units=8, start=at(2))
+    waiting = wait(world, units=8, start=at(2))
+    with pytest.raises(Conflict, match="cannot be extended"):
+        world.do("extend", waiting, by=HOUR, end=None)
+    with pytest.raises(Conflict, match="cannot be released"):
+        world.do("release", waiting)
+    assert world.look(waiting) == waiting
