@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -167,3 +168,10 @@ def test_every_rule_has_its_place_on_the_page_and_is_read_as_it_is_shown() -> No
     assert [policy_form.read_length(t) for t in ("7 days", "1 h 30 min", "90s", "soon", "3", "")] == [
         604_800, 5400, 90, None, None, None,
     ]  # fmt: skip
+
+
+def test_the_guide_names_every_rule_with_its_default() -> None:
+    guide = (Path(__file__).resolve().parents[2] / "docs" / "rules.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", guide, re.MULTILINE)
+    names = [name for _, rows in policy_form.GROUPS for name, _ in rows]
+    assert listed == [(name, policy_form.default_text(name)) for name in names]
