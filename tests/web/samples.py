@@ -1741,6 +1741,39 @@ def requests() -> v.RequestsPage:
     return v.RequestsPage("2 requests to answer.", (first, other))
 
 
+def change() -> v.ChangePage:
+    """Everything that can be changed of a booking, a move tried."""
+    units = v.VerbView(
+        "units", "Keep", "/bookings/B-2417/units", "Give CHF 28.80 back", "k-units",
+        (v.Effect("Gives back", chf("28.80")), v.Effect("At the end", chf("86.40")), v.Effect("Leaves", "n0: 4")),
+        "primary", "by", (v.Option("4", "4 units, gives 4 back", True), v.Option("2", "2 units, gives 6 back")),
+        "/bookings/B-2417/change/units",
+    )  # fmt: skip
+    share = v.VerbView("share", "Share with the project", "/bookings/B-2417/share", "Share", "k-share",
+                       (v.Effect("May enter then", "every member of Plasma surrogates"),))  # fmt: skip
+    stuck = v.VerbView(
+        "hand_over", "Hand over to", "/bookings/B-2417/hand_over", "", "k-hand", blocked="Too many GPU-hours."
+    )
+    move = v.MoveForm(
+        "/bookings/B-2417/move", "k-move", "2026-12-01T09:00", "6", (v.Option("alps", "alps", True), v.Option("any", "Any of them")),
+        (v.Effect("Starts", NOW + 20 * H), v.Effect("In all", chf("115.20"))), "Move for CHF 115.20 in all", asked=True,
+    )  # fmt: skip
+    return v.ChangePage("B-2417", "Ablation", "BOOKED", NOW + 2 * H, NOW + 8 * H, (units, stuck, share), move)
+
+
+def uses() -> v.UsesPage:
+    """Use without a booking, one that can be claimed and one that cannot."""
+    row = v.UseRow(
+        "/uses/7/claim", "k-use", "n3", "H100-SXM-80GB", 2, "job 4711", NOW - H, NOW + 5 * H,
+        (v.Option("plasma", "Plasma surrogates", True),), (v.Option("PT4H", "4 h", True), v.Option("P1D", "24 h")),
+        (v.Effect("Costs", chf("19.20")), v.Effect("Until", NOW + 4 * H)), "Claim for CHF 19.20",
+    )  # fmt: skip
+    other = replace(
+        row, href="/uses/8/claim", until=None, effects=(), button="", blocked="Somebody else has booked these units."
+    )
+    return v.UsesPage((row, other))
+
+
 def everything() -> dict[str, tuple[object, v.Frame]]:
     """Name -> (view, frame) of every page and fragment, empty states included."""
     nothing_home = replace(
@@ -1769,6 +1802,13 @@ def everything() -> dict[str, tuple[object, v.Frame]]:
         "notices": (notices(), frame(current="/notices")),
         "notices-empty": (replace(notices(), notices=(), unread=0), frame(current="/notices", notices=0)),
         "requests": (requests(), frame("lead", current="/approvals")),
+        "change": (change(), frame(current="/bookings")),
+        "change-nothing": (
+            replace(change(), verbs=(), move=None, nothing="B-2417 is ended: nothing can be changed here."),
+            frame("member", current="/bookings"),
+        ),
+        "uses": (uses(), frame(current="/bookings")),
+        "uses-empty": (v.UsesPage(()), frame(current="/bookings")),
         "requests-empty": (replace(requests(), requests=()), frame("operator", current="/approvals")),
         "book": (book(), frame(current="/book")),
         "book-empty": (v.BookPage(form(kinds=(), workloads=())), frame(current="/book")),

@@ -4,6 +4,7 @@ Rooms fill them, templates read them, `app.web.render.render(view, frame)` joins
 """
 
 from app.web.views.booking import *  # noqa: F403
+from app.web.views.edits import *  # noqa: F403
 from app.web.views.maintenance import *  # noqa: F403
 from app.web.views.money import *  # noqa: F403
 from app.web.views.notices import *  # noqa: F403
