@@ -1,0 +1,27 @@
+"""Any history of the pure engine against the plain model: no promise breaks, every verb is accepted, all is reached.
+
+Longer: `python -m tests.model --pure --steps 5000000 --seed 7`, or BERTH_MODEL_STEPS and BERTH_MODEL_SEED for pytest.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.model.engine import REACHED, SHARES, run
+from tests.model.vocabulary import steps
+
+RUNS = 4
+STEPS = steps(200_000, 20_000) // RUNS
+SEED = int(os.environ.get("BERTH_MODEL_SEED", "20261130"))
+
+
+@pytest.mark.timeout(3600)  # quiet and whole: about three minutes on two cores
+@pytest.mark.parametrize("part", range(RUNS))
+def test_no_history_breaks_a_promise(part: int) -> None:
+    print(f"seed {SEED + part}, {STEPS} steps")
+    tally = run(STEPS, SEED + part)
+    print(tally.report())
+    lacks = tally.lacks(SHARES, REACHED) if STEPS >= 5_000 else []
+    assert not lacks, "\n".join([f"seed {SEED + part}:", *lacks, tally.report()])
