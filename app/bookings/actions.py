@@ -11,7 +11,7 @@ from uuid import UUID
 
 from psycopg.errors import ExclusionViolation
 
-from app.bookings import alternatives, asking, gaps, ground, offers, policies, queries, rules, waits, wanted
+from app.bookings import alternatives, asking, gaps, ground, offers, policies, queries, quoting, rules, waits, wanted
 from app.bookings.capacity import Busy
 from app.bookings.edits import RECONCILE, Key, done_before
 from app.bookings.facts import Booking
@@ -59,7 +59,7 @@ def _quote(desk: Desk, ask: Ask) -> Quote:
         if isinstance(found, Offer):
             reasons, effects = _limits(desk, ask, found)
             if not reasons:
-                return offers.make_quote(desk, ask, found, effects)
+                return quoting.make_quote(desk, ask, found, effects)
         else:
             reasons = found[1] + _limits_anyway(desk, ask, found[0])
         failed += [r for r in reasons if r not in failed]
@@ -157,7 +157,7 @@ def _confirm(desk: Desk, queue: Queue, ask: Ask, offer: Offer, booking_id: UUID)
     now = locked.now
     offer = _again(locked, ask, offer, pool, taken)
     if ask.digest is not None:
-        current = offers.digest_of(ask, offer, offers.terms_of(pool.policy))
+        current = quoting.digest_of(ask, offer, quoting.terms_of(pool.policy))
         if current != ask.digest:
             raise Conflict(
                 "quote_changed", "The quote has changed since it was shown. Look at the new one and confirm it."

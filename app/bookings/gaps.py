@@ -11,11 +11,16 @@ from datetime import datetime, timedelta
 
 import numpy as np
 
-from app.bookings.capacity import Busy, Ints, PoolSnapshot, epoch, instant
+from app.bookings.capacity import Busy, Ints, PoolSnapshot, Shape, epoch, instant
+from app.bookings.earliest import Grid, Prepared, earliest
+from app.bookings.placement import NoPlace, place
 from app.bookings.rules import iso, length_text
 from app.inventory.policy import Policy
 from app.kernel.errors import Reason
 from app.kernel.window import Window
+
+_TRIES = 200
+"""Starts that are looked at for one that leaves no sliver: two days on a grid of a quarter of an hour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,34 @@ def neat(pool: PoolSnapshot, window: Window, policy: Policy, now: datetime) -> P
         return pool
     whole = np.full(len(units), epoch(window.start)), np.full(len(units), epoch(window.end))
     return pool.with_busy(pool.busy.plus(Busy(pool.unit_lower[units], pool.unit_upper[units], *whole)))
+
+
+def soonest(
+    ready: Prepared,
+    shape: Shape,
+    length: timedelta,
+    not_before: datetime,
+    until: datetime,
+    gap: int,
+    grid: Grid | None = None,
+    rest: tuple[Policy, datetime] | None = None,
+) -> datetime | None:
+    """The earliest start that fits and ends by `until`.
+
+    `rest`: policy and instant; where it leaves a least time between bookings, the first of some starts that do.
+    """
+    seconds = int(length.total_seconds())
+    start = earliest(ready, shape, seconds, not_before, until, gap, grid)
+    if rest is None or not rest[0].min_gap:
+        return start
+    for _ in range(_TRIES):
+        if start is None:
+            return None
+        window = Window(start, start + length)
+        if not isinstance(place(neat(ready.pool, window, *rest), shape, window, gap), NoPlace):
+            return start
+        start = earliest(ready, shape, seconds, start + timedelta(seconds=1), until, gap, grid)
+    return None
 
 
 def slivers(pool: PoolSnapshot, window: Window, policy: Policy, now: datetime) -> tuple[Sliver, ...]:

@@ -17,9 +17,10 @@ from weakref import WeakKeyDictionary
 from zoneinfo import ZoneInfo
 
 from app.bookings import gaps, ground, policies, queries, rules, rules_load, waits, wanted
-from app.bookings.capacity import Busy, NodeUnits, PoolSnapshot, Shape, epoch
-from app.bookings.earliest import Grid, Prepared, earliest, prepare
+from app.bookings.capacity import Busy, NodeUnits, PoolSnapshot, Shape
+from app.bookings.earliest import Prepared, prepare
 from app.bookings.facts import PriceSegment, Project
+from app.bookings.gaps import soonest
 from app.bookings.ground import Site
 from app.bookings.open_projects import closed
 from app.bookings.placement import NoPlace, Placement, place
@@ -28,7 +29,6 @@ from app.bookings.rules_load import Approval
 from app.bookings.schemas import Ask
 from app.inventory import queries as inventory
 from app.inventory.facts import Pool, PoolCapacity
-from app.inventory.policy import Policy
 from app.kernel import ids
 from app.kernel.actor import Actor
 from app.kernel.errors import Forbidden, Reason, Refusal, Refused
@@ -37,10 +37,8 @@ from app.plumbing.db import PRODUCT_NOW, Work
 from app.pricing import queries as pricing
 from app.pricing.rules import Cost, Price, Segment, cost, schedule
 from app.quotas import queries as quotas
-from app.quotas.rules import Piece, QuotaEffect, Scope, check, months_of, pieces
+from app.quotas.rules import Piece, QuotaEffect, Scope, check, months_of
 
-_TRIES = 200
-"""Starts that are looked at for one that leaves no sliver: two days on a grid of a quarter of an hour."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EVER = timedelta(days=3653)
 _STATIC: WeakKeyDictionary[PoolCapacity, tuple[PoolSnapshot, str, list[int]]] = WeakKeyDictionary()
@@ -394,42 +392,6 @@ def _soonest_asked(
     return window, placed, segments, price, approval_of(desk, pool, window, price, ask.shape.total)
 
 
-def soonest(
-    ready: Prepared,
-    shape: Shape,
-    length: timedelta,
-    not_before: datetime,
-    until: datetime,
-    gap: int,
-    grid: Grid | None = None,
-    rest: tuple[Policy, datetime] | None = None,
-) -> datetime | None:
-    """The earliest start that fits and ends by `until`.
-
-    `rest`: policy and instant; where it leaves a least time between bookings, the first of some starts that do.
-    """
-    seconds = int(length.total_seconds())
-    start = earliest(ready, shape, seconds, not_before, until, gap, grid)
-    if rest is None or not rest[0].min_gap:
-        return start
-    for _ in range(_TRIES):
-        if start is None:
-            return None
-        window = Window(start, start + length)
-        if not isinstance(place(gaps.neat(ready.pool, window, *rest), shape, window, gap), NoPlace):
-            return start
-        start = earliest(ready, shape, seconds, start + timedelta(seconds=1), until, gap, grid)
-    return None
-
-
-def quota_of(
-    desk: Desk, scopes: tuple[Scope, ...], asked: tuple[Piece, ...], window: Window, now: datetime
-) -> tuple[tuple[Reason, ...], tuple[QuotaEffect, ...]]:
-    """What the limits say to these pieces."""
-    standing = quotas.standings(desk.work, desk.project.tenant_id, scopes, window, months_of(asked), desk.zone, now)
-    return check(standing, asked)
-
-
 def limits_of(
     desk: Desk,
     pool: Pool,
@@ -457,68 +419,6 @@ def approval_of(desk: Desk, pool: Pool, window: Window, price: Cost, units: int)
     """Who has to approve so many units over a window at that price, by the pool's policy."""
     hours = Fraction(units * window.seconds, 3600)
     return rules_load.approval_needed(pool.policy, hours, price.amount, price.currency, desk.actor, desk.project.id)
-
-
-def commitments(desk: Desk, offer: Offer, units: int) -> tuple[Piece, ...]:
-    """What an offer takes from each limit."""
-    return pieces(offer.segments, desk.zone, units)
-
-
-def make_quote(desk: Desk, ask: Ask, offer: Offer, effects: tuple[QuotaEffect, ...]) -> Quote:
-    """An offer in full, with names and digest."""
-    by_id = inventory.node_names(desk.work, [p.node_id for p in offer.placement.parts])
-    names = tuple((by_id[p.node_id].name, len(p.units)) for p in offer.placement.parts)
-    kind = inventory.kinds(desk.work)[offer.pool.kind]
-    hours = Decimal(offer.window.seconds) / 3600
-    energy = rules.energy_kwh(ask.shape.total, hours, kind.tdp_watts, kind.node_kw, kind.units_per_node)
-    terms = terms_of(offer.pool.policy)
-    digest = digest_of(ask, offer, terms)
-    return Quote(ask, desk.project, offer, effects, names, _where(desk, offer), energy, terms, digest)
-
-
-def terms_of(policy: Policy) -> tuple[str, ...]:
-    """What a quote promises beside its price; part of its digest."""
-    prices = "Prices are those published now; they stay for this booking when they change."
-    early = "Releasing early charges only the time until then."
-    if not policy.cancel_fee_percent:
-        return prices, f"Cancelling before the start is free. {early}"
-    free, notice = rules.length_text(policy.free_cancel), rules.length_text(policy.cancel_notice)
-    fee = f"{policy.cancel_fee_percent} % of the price"
-    return prices, (
-        f"Cancelling is free within {free} of booking and until {notice} before the start; later it costs {fee}. {early}"
-    )
-
-
-def digest_of(ask: Ask, offer: Offer, terms: tuple[str, ...] = ()) -> str:
-    """What a quote promises: kind, length, start unless it is now, price schedule, price and currency."""
-    return rules.quote_digest(
-        {
-            "kind": offer.pool.kind,
-            "shape": [ask.shape.units, ask.shape.nodes, ask.shape.per_node, ask.shape.within],
-            "length": offer.window.seconds,
-            "start": "now" if offer.starts_now else epoch(offer.window.start),
-            "prices": [
-                [(s.window.start - offer.window.start).total_seconds(), str(s.per_hour)] for s in offer.segments
-            ],
-            "amount": str(offer.cost.amount),
-            "currency": offer.cost.currency,
-            "terms": list(terms),
-            **({} if offer.approval is None else {"approval": offer.approval.approver}),
-        }
-    )
-
-
-def _where(desk: Desk, offer: Offer) -> str:
-    """The closest place that all nodes share, in words."""
-    capacity = inventory.capacity_of(desk.work, [offer.pool])[offer.pool.id]
-    chosen = {p.node_id for p in offer.placement.parts}
-    nodes = [n for n in capacity.nodes if n.node_id in chosen]
-    shared = []
-    for level, word in (("rack", "rack"), ("leaf", "leaf")):
-        values = {getattr(n, level) for n in nodes}
-        if len(values) == 1 and None not in values:
-            shared.append(f"{word} {values.pop()}")
-    return ", ".join(shared)
 
 
 def _gap(pool: Pool) -> int:

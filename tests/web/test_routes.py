@@ -188,19 +188,20 @@ OF_A_BOOKING = [key for key in sorted(ROUTES) if "{booking_id}" in key[1] or key
 @pytest.mark.parametrize(("method", "path"), OF_A_BOOKING, ids=lambda part: part)
 def test_a_booking_is_named_by_its_id_its_label_or_its_number_everywhere(house: House, method: str, path: str) -> None:
     rule = ROUTES[method, path]
+    person = "lead" if "lead" in rule.may else min(rule.may)
     booking = house.world.book("physics-member", start="2026-12-02T09:00:00+01:00")
     usual = dict(house.values)
     codes = {}
     for name in (booking.public_id, booking.label, booking.label.lower(), str(booking.number)):
         house.values.update(booking_id=name, number=name)
-        codes[name] = house.ask("lead", method, path, rule).status_code
+        codes[name] = house.ask(person, method, path, rule).status_code
     house.values.update(usual)
     assert 404 not in codes.values(), codes
     if method == "GET":
         assert set(codes.values()) == {200}
     for unknown in ("B-999999", "B-", "nothing", "9" * 19, "bk_" + "0" * 26):
         house.values.update(booking_id=unknown, number=unknown)
-        assert house.ask("lead", method, path, rule).status_code == 404, unknown
+        assert house.ask(person, method, path, rule).status_code == 404, unknown
         house.values.update(usual)
 
 
