@@ -115,6 +115,8 @@ def extend_moving(
     free = free_units(others, before, end)
     shape = Shape(units=sum(map(len, units.values())) or 1)
     plain = explain(others, shape, per_node(others, free), before, end)
+    if sum(map(len, units.values())) < sum(_installed_in(pool, held, hold) for hold in np.flatnonzero(own).tolist()):
+        return plain  # a unit that is out of service is promised to nobody for longer, free or not
     if power is not None:
         counts = np.zeros(len(pool.nodes), np.int64)
         counts[list(units)] = [len(u) for u in units.values()]
