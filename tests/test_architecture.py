@@ -54,6 +54,7 @@ def name_of(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
+@cache
 def imports(path: Path) -> set[str]:
     """Every module a file imports, by its full name, wherever in the file."""
     found: set[str] = set()
@@ -80,6 +81,7 @@ def file_of(module: str) -> str:
     return parts[2] if len(parts) > 2 else ""
 
 
+@cache
 def floor(module: str) -> int:
     """On which floor a room's file stands: by its name where the name says so, else by the libraries it uses."""
     file = file_of(module)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from app import rounds
 from app.bookings import edits, queries, queries_requests, waitlist
 from app.bookings.facts import Booking
 from app.kernel.errors import Conflict, Forbidden, Refused
@@ -371,3 +372,17 @@ def test_what_cannot_be_done_with_a_booking_that_waits_is_refused_in_words(world
     with pytest.raises(Conflict, match="cannot be released"):
         world.do("release", waiting)
     assert world.look(waiting) == waiting
+
+
+def test_the_sweep_finds_what_is_due_and_ends(world: World) -> None:
+    taken = world.book(units=8, start=at(2))
+    one = wait(world, units=8, start=at(2))
+    haste = rounds.Haste(without=frozenset({"reconcile.look", "reconcile.usage"}))
+    rounds.do_all(world.plumbing, haste)
+    world.do("cancel", taken)
+    hints = rounds.find_work(world.plumbing)
+    assert [h.name for h in hints if h.name == waitlist.LOOK] == [waitlist.LOOK]
+    rounds.do_all(world.plumbing, haste)
+    assert place(world, one).offer is not None
+    world.set_clock(rounds.next_instant(world.plumbing))
+    assert world.now() <= START + 30 * MINUTE
