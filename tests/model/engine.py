@@ -65,7 +65,17 @@ SHARES = {
     "book": 0.1, "extend": 0.1, "shrink": 0.1, "release": 0.1, "cancel": 0.1, "fail": 0.1, "ask": 0.1, "answer": 0.1,
     "wait": 1.0, "serve": 0.1, "hand_time": 1.0, "see": 0.3, "measure": 0.5, "price": 1.0, "series": 0.3,
 }  # fmt: skip
-FAULTS = ("node dies", "unit dies", "units not empty", "call refused", "call lost", "answer late", "slow start")
+FAULTS = (
+    "node dies",
+    "unit dies",
+    "units not empty",
+    "call refused",
+    "call lost",
+    "answer late",
+    "slow start",
+    "out of service",
+    "in service",
+)
 REACHED = (
     *(f"state {s}" for s in State),
     *(f"outcome {o}" for o in ("completed", "released", "cancelled", "no_show", "failed", "not_provided")),
@@ -150,11 +160,8 @@ class Engine:
         self.nodes = {
             n: (chance.choice(names), chance.choice(names)) for n in range(1, chance.randint(2, 4) + 1)
         }  # rack, leaf
-        units = [
-            NodeUnits.whole(n, PER_NODE * (n - 1), PER_NODE, rack=rack, leaf=leaf)
-            for n, (rack, leaf) in self.nodes.items()
-        ]
-        self.pool = PoolSnapshot.of(1, 1, "k", units, Busy.of_rows([]))
+        self.offline: set[int] = set()  # units out of service: installed, and offered to nobody
+        self.pool = self.snapshot()
         self.limit_rate, self.limit_hours = chance.choice([6, 99]), chance.choice([200, 100_000])
         self.open: dict[int, One] = {}
         self.past: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
@@ -167,6 +174,13 @@ class Engine:
         self.slow = 0
         self.numbers = 0
         self.taken: dict[tuple[int, date], int] = defaultdict(int)
+
+    def snapshot(self) -> PoolSnapshot:
+        units = []
+        for n, (rack, leaf) in self.nodes.items():
+            offered = sum(1 << i for i, gpu in enumerate(self.gpus_of(n)) if gpu not in self.offline)
+            units.append(NodeUnits.whole(n, PER_NODE * (n - 1), PER_NODE, offered, rack=rack, leaf=leaf))
+        return PoolSnapshot.of(1, 1, "k", units, Busy.of_rows([]))
 
     # -- one step --
 
@@ -376,6 +390,8 @@ class Engine:
             return
         assert not isinstance(answer, NoPlace)
         self.move(answer.moves)
+        if any(lower // 64 in self.offline for p in answer.placement.parts for lower, _ in p.units):
+            raise Broken(f"promise 3: units out of service are booked: {answer.placement}")
         number = self.next()
         holds = {
             self.next(): (p.node_id, frozenset(lower // 64 for lower, _ in p.units)) for p in answer.placement.parts
@@ -409,7 +425,7 @@ class Engine:
         return range(PER_NODE * (node - 1), PER_NODE * node)
 
     def free(self, gpu: int, start: int, end: int) -> bool:
-        return not any(
+        return gpu not in self.offline and not any(
             gpu in b.gpus and second(b.view.window.start) < end and second(b.view.window.end) + self.gap > start
             for b in self.open.values()
             if second(b.view.window.end) + self.gap > self.now
@@ -443,6 +459,8 @@ class Engine:
             becomes = frozenset(g for lower, upper in m.to_positions for g in range(lower // 64, upper // 64))
             if was[0] != m.node_id or len(becomes) != len(was[1]) or not becomes <= set(self.gpus_of(m.to_node_id)):
                 raise Broken(f"promise 3: hold {was} becomes {m}")
+            if becomes & self.offline:
+                raise Broken(f"promise 3: hold {was} goes to units out of service: {becomes}")
             b.holds[m.hold] = (m.to_node_id, becomes)
             self.tally.reached["moved by recolouring"] += 1
         for m in moves:
@@ -557,7 +575,7 @@ class Engine:
         if isinstance(answer, NoPlace):
             others = [o for o in self.open.values() if o is not b and o.gpus & b.gpus and second(o.view.window.start) < until
                       and second(o.view.window.end) + self.gap > after]  # fmt: skip
-            if not others:
+            if not others and not b.gpus & self.offline:
                 raise Broken(f"booking {b.id} cannot be extended until {end}, and nobody has its units")
             self.tally.count("extend", ["units_taken_after"])
             return
@@ -565,6 +583,8 @@ class Engine:
         mine = frozenset(lower // 64 for p in answer.placement.parts for lower, _ in p.units)
         if mine != b.gpus:
             raise Broken(f"booking {b.id} extended on {mine}, it has {b.gpus}")
+        if mine & self.offline:
+            raise Broken(f"booking {b.id} extended on units out of service: {mine & self.offline}")
         added = Window(b.view.window.end, end)
         segments = price_schedule(self.prices, "k", added, instant(self.now))
         assert segments is not None
@@ -586,10 +606,6 @@ class Engine:
         keep_nodes = self.chance.randint(1, shape.nodes) if shape.nodes and shape.nodes > 1 else None
         keep = None if keep_nodes else self.chance.randint(1, many)
         to = giving_back.smaller(many, shape.nodes, shape.per_node, keep, keep_nodes)
-        if isinstance(to, giving_back.Smaller) is (keep or keep_nodes) in (many, shape.nodes) and not isinstance(
-            to, giving_back.Smaller
-        ):
-            pass
         if not isinstance(to, giving_back.Smaller):
             if (keep_nodes or 0) < (shape.nodes or 0) and keep_nodes:
                 raise Broken(f"{keep_nodes} of {shape.nodes} nodes are refused: {to.code}")
@@ -899,8 +915,15 @@ class Engine:
         chance = self.chance
         node = chance.choice(list(self.nodes))
         until = self.now + chance.choice([120, 900, 5400])
-        name = chance.choice(["node dies", "unit dies", "units not empty", "slow start", "slow start"])
+        name = chance.choice(
+            ["node dies", "unit dies", "units not empty", "slow start", "out of service", "in service"]
+        )
         self.reach(name)
+        if name in ("out of service", "in service"):
+            gpus = set(self.gpus_of(node)) if chance.random() < 0.5 else {chance.choice(self.gpus_of(node))}
+            self.offline = self.offline | gpus if name == "out of service" else self.offline - gpus
+            self.pool = self.snapshot()
+            return
         if name == "slow start":
             self.slow = chance.choice([60, 1200, 4000])
         elif name == "units not empty":
