@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
@@ -15,11 +16,14 @@ from app.bookings import actions, shrinking
 from app.bookings import actions_policies as policies
 from app.bookings import policies as counting
 from app.bookings.facts import Booking
+from app.bookings.queries_policies import load_of
+from app.bookings.rules_load import Load
 from app.bookings.schemas import Ask, BookingIn
 from app.inventory import queries as inventory
 from app.kernel.actor import Actor
 from app.kernel.clock import monotonic
 from app.kernel.errors import Conflict, Forbidden, Invalid, NotFound, Reason, Refused
+from app.kernel.window import Window
 from tests.world import H100, OPERATOR, START, World, make_world, nodes_csv
 
 HOUR = timedelta(hours=1)
@@ -450,3 +454,56 @@ def _leaves_no_sliver(world: World, quote: Any) -> None:
                     and ((end <= s and e <= window.start) or (window.end <= s and e <= start))
                 ]  # fmt: skip
                 assert not timedelta(0) < gap < 2 * HOUR or between, (window, start, end)
+
+
+def test_case_15_a_booking_of_eight_days_is_too_long_even_where_all_units_are_free(world: World) -> None:
+    found = reasons(lambda: world.quote(start=at(1), duration="P8D"))
+    assert (found["too_long"].limit, found["too_long"].asked) == ("7 days", "8 days")
+
+
+def test_what_is_booked_is_counted_as_minute_by_minute(world: World) -> None:
+    """The one statement behind the pool's limits against a count of every quarter of an hour by itself."""
+    chance = random.Random(11)
+    rows: list[tuple[str, int, int, int]] = []  # person, units, first quarter, quarters
+    for _ in range(14):
+        person = chance.choice(["physics-member", "physics-lead"])
+        units, first, quarters = chance.randint(1, 3), chance.randint(0, 60), chance.randint(1, 40)
+        length = f"PT{15 * quarters}M"
+        world.book(person, start=at(first / 4) if first else "asap", units=units, duration=length)
+        rows.append((person, units, first, quarters))
+    world.book("bio-member", project="atlas", start=at(2), units=4, duration="PT20H")  # nobody's here
+
+    def units_at(quarter: int, person: str | None) -> int:
+        return sum(u for p, u, first, n in rows if person in (None, p) and first <= quarter < first + n)
+
+    for first, last, free in ((0, 8, 0), (10, 30, 24), (40, 41, 50), (90, 99, 24)):
+        window = Window(START + first * HOUR / 4, START + last * HOUR / 4)
+        with world.work("physics") as work:
+            (pool,) = inventory.pools_for(work)
+            account, project = world.people["physics-member"], world.projects["plasma"]
+            load = load_of(work, pool.id, project, account, window, START + free * HOUR / 4)
+        assert load == Load(
+            840 * max(units_at(q, "physics-member") for q in range(first, last)),
+            840 * max(units_at(q, None) for q in range(first, last)),
+            840 * 900 * sum(units_at(q, "physics-member") for q in range(free, 110)),
+            840 * 900 * sum(units_at(q, None) for q in range(free, 110)),
+        )
+
+
+def test_report_24_what_runs_is_given_back_although_its_project_has_ended_and_its_limit_is_passed(world: World) -> None:
+    project = world.projects["plasma"]
+    booking = world.book(units=4, duration="PT10H")
+    world.settle()
+    world.set_limit("physics", hours=1, project_id=project)
+    world.set_policy(H100, who="named", max_length=3600)
+    with psycopg.connect(world.owner_url, autocommit=True) as owner:
+        owner.execute("UPDATE projects SET ended_at = %s WHERE id = %s", [START + HOUR, project])
+    world.set_clock(START + 2 * HOUR)
+    try:
+        released = world.do("release", booking)
+        world.settle()
+        assert (released.released_at, world.look(booking).state) == (START + 2 * HOUR, "ENDED")
+        assert "project_ended" in reasons(lambda: world.quote())
+    finally:
+        with psycopg.connect(world.owner_url, autocommit=True) as owner:
+            owner.execute("UPDATE projects SET ended_at = NULL WHERE id = %s", [project])
