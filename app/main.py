@@ -37,6 +37,7 @@ ROUTERS = (
     "app.bookings.api_requests",
     "app.bookings.pages_requests",
     "app.bookings.api_series",
+    "app.bookings.pages_several",
     "app.bookings.api_maintenance",
     "app.bookings.pages_maintenance",
 )

@@ -45,7 +45,7 @@ def list_series(
 @router.get("/series/{series_id}")
 def get_series(series_id: str, work: InTransaction, actor: Reader, response: Response) -> dict[str, Any]:
     """One series with its bookings, cancelled ones too."""
-    return _answer(response, series.see_series(work, actor, *_named(ids.SERIES, "S-", series_id)))
+    return _answer(response, series.see_series(work, actor, *named(ids.SERIES, "S-", series_id)))
 
 
 @router.post("/series/{series_id}/change", status_code=201)
@@ -54,7 +54,7 @@ def change_series(
     parts: Parts, key: IdempotencyKey = None, if_match: IfMatch = None, dry_run: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """This and the following occurrences otherwise: the series is split there. Whole, or nothing is changed."""
-    found = series.see_series(work, actor, *_named(ids.SERIES, "S-", series_id)).series
+    found = series.see_series(work, actor, *named(ids.SERIES, "S-", series_id)).series
     if dry_run:
         response.status_code = 200
         return made_json(series.preview_change(work, parts.queue, actor, found.id, asked_of(body), body.since))
@@ -72,7 +72,7 @@ def cancel_series(
     parts: Parts, key: IdempotencyKey = None, if_match: IfMatch = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Cancel what has not begun, from an occurrence on or all of it."""
-    found = series.see_series(work, actor, *_named(ids.SERIES, "S-", series_id)).series
+    found = series.see_series(work, actor, *named(ids.SERIES, "S-", series_id)).series
     made = key_of(key, request, body.model_dump(mode="json"))
     after = series.cancel_series(work, parts.queue, actor, found.id, body.since, made, version_of(if_match))
     return _answer(response, after)
@@ -96,7 +96,7 @@ def book_class(
 @router.get("/classes/{class_id}")
 def get_class(class_id: str, work: InTransaction, actor: Reader) -> dict[str, Any]:
     """One class with its bookings."""
-    return class_json(classes.see_class(work, actor, *_named(ids.CLASS, "C-", class_id)))
+    return class_json(classes.see_class(work, actor, *named(ids.CLASS, "C-", class_id)))
 
 
 @router.post("/classes/{class_id}/cancel")
@@ -104,7 +104,7 @@ def cancel_class(
     class_id: str, request: Request, work: InTransaction, actor: Booker, parts: Parts, key: IdempotencyKey = None
 ) -> dict[str, Any]:
     """Cancel what has not begun of a class, release what has."""
-    found = classes.see_class(work, actor, *_named(ids.CLASS, "C-", class_id)).one
+    found = classes.see_class(work, actor, *named(ids.CLASS, "C-", class_id)).one
     return class_json(classes.cancel_class(work, parts.queue, actor, found.id, key_of(key, request, {})))
 
 
@@ -181,7 +181,8 @@ def asked_of(body: SeriesIn) -> SeriesAsk:
     return SeriesAsk(body.to_ask(), body.rule, body.zone, body.local_start, body.local_end, body.on_conflict)
 
 
-def _named(prefix: str, label: str, text: str) -> tuple[Any, int | None]:
+def named(prefix: str, label: str, text: str) -> tuple[Any, int | None]:
+    """The id or the number behind an address: `sr_…`, `S-12`, `12`."""
     digits = text.upper().removeprefix(label)
     number = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 19 else None
     return ids.parse(prefix, text), number

@@ -1160,6 +1160,66 @@ def inventory_faults() -> v.InventoryPage:
     )
 
 
+def several(*, mode: str = "series", preview: bool = False, faults: bool = False) -> v.SeveralPage:
+    """More than one booking: a series with its occurrences, or a class."""
+    day = timedelta(days=1)
+    start = NOW.replace(hour=18, minute=0) + day
+    rows = (
+        v.OneOfSeveral("Tue 1 Dec 2026, 19:00", start, start + 2 * H, price=chf("38.40")),
+        v.OneOfSeveral(
+            "Tue 8 Dec 2026, 19:00", start + 7 * day, start + 7 * day + 2 * H,
+            problems=("Not enough H100-SXM-80GB on alps are free then. 4 are free for all of that time.",),
+        ),
+        v.OneOfSeveral(
+            "Sun 31 Oct 2027, 02:30", start + 334 * day, start + 334 * day + 2 * H, price=chf("38.40"),
+            note="It exists twice: 02:30 CEST (UTC+02:00) and 02:30 CET (UTC+01:00). The first is taken.",
+        ),
+    )  # fmt: skip
+    values = {
+        "zone": ZONE, "name": "Seminar", "units": "8", "local_start": "2026-12-01T19:00", "local_end": "2026-12-01T21:00",
+        "count": "3", "rule": "", "cost_center": "4410-02", "reference": "", "start": "", "hours": "2",
+        "people": "robin@physics.example\nmara@physics.example",
+    }  # fmt: skip
+    form = v.SeveralForm(
+        (v.Option("plasma", "Plasma surrogates", True),),
+        (v.Option("h100", "H100-SXM-80GB", True), v.Option("any", "Any kind", False)),
+        (v.Option("", "Anywhere", False), v.Option("node", "Same node", True)),
+        (v.Option("WEEKLY", "Every week", True), v.Option("DAILY", "Every day", False)),
+        (v.Option("none", "Book nothing then", True), v.Option("skip", "Book the others", False)),
+        values,
+        (("zone", ZONE),),
+        {
+            "": "Tue 8 Dec 2026, 19:00: not enough are free then.",
+            "rule": "FREQ is one of DAILY, WEEKLY, MONTHLY, YEARLY.",
+        }
+        if faults
+        else {},
+    )
+    said = "2 occurrences can be booked. 1 occurrence cannot: nothing is booked unless the others may be."
+    shown = v.SeveralPreview(said, rows, chf("76.80"), False) if preview else None
+    title = "A booking that repeats" if mode == "series" else "Bookings for a class"
+    return v.SeveralPage(mode, title, "Nothing is booked until you confirm.", form, shown, "", True)  # type: ignore[arg-type]
+
+
+def several_made() -> v.SeveralMade:
+    """A series that was made."""
+    day = timedelta(days=1)
+    start = NOW.replace(hour=18, minute=0) - 6 * day
+    rows = tuple(
+        v.OneOfSeveral(
+            f"{title}, 19:00", start + n * 7 * day, start + n * 7 * day + 2 * H, f"B-24{n}1", state, chf("38.40"),
+            actions=(v.Action("Cancel from here on", "/series/S-3/cancel", (("since", "x"),), "danger"),) if n else (),
+            links=(v.Link("Change from here on", "/book/series?series=S-3"),) if n else (),
+        )
+        for n, (title, state) in enumerate((("Tue 24 Nov 2026", "ENDED"), ("Tue 1 Dec 2026", "BOOKED"), ("Tue 8 Dec 2026", "CANCELLED")))
+    )  # fmt: skip
+    facts = (("Rule", "FREQ=WEEKLY;COUNT=3"), ("Zone", ZONE), ("Project", "plasma"), ("Made by", "Robin K."))
+    return v.SeveralMade(
+        "S-3 Seminar", "Each occurrence is a booking of its own.", facts, rows, chf("76.80"), "Day",
+        (v.Action("Cancel all that has not begun", "/series/S-3/cancel", (), "danger"),),
+    )  # fmt: skip
+
+
 def maintenance(*, preview: bool = False, faults: bool = False) -> v.MaintenancePage:
     """The operator's maintenance: nothing typed, what it would do, or what is wrong with what was typed."""
     day = timedelta(days=1)
@@ -1879,6 +1939,11 @@ def everything() -> dict[str, tuple[object, v.Frame]]:
             v.ClustersPage("No cluster is connected.", (), None, (), (), (), ()),
             frame("operator", "/operator/clusters"),
         ),
+        "several": (several(), frame("lead", "/book")),
+        "several-preview": (several(preview=True), frame("lead", "/book")),
+        "several-faults": (several(faults=True), frame("lead", "/book")),
+        "several-class": (several(mode="class"), frame("lead", "/book")),
+        "several-made": (several_made(), frame("lead", "/bookings")),
         "maintenance": (maintenance(), frame("operator", "/operator/maintenance")),
         "maintenance-preview": (maintenance(preview=True), frame("operator", "/operator/maintenance")),
         "maintenance-faults": (maintenance(faults=True), frame("operator", "/operator/maintenance")),

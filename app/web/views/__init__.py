@@ -14,3 +14,4 @@ from app.web.views.people import *  # noqa: F403
 from app.web.views.policies import *  # noqa: F403
 from app.web.views.project import *  # noqa: F403
 from app.web.views.requests import *  # noqa: F403
+from app.web.views.several import *  # noqa: F403
