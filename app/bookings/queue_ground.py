@@ -143,10 +143,11 @@ def _prices(desk: Desk, pool: Pool, window: Window) -> tuple[Segment, ...]:
 
 
 def _too_soon(desk: Desk, pool: Pool, waiter: Waiter, window: Window, segments: tuple[Segment, ...]) -> bool:
-    """Whether somebody has to approve it, and would hardly have the time."""
+    """Whether somebody has to approve it, and would have no time for that when the offer is taken at its last moment."""
     price = cost(segments, waiter.units, desk.project.currency)
     needed = offers.approval_of(desk, pool, window, price, waiter.units)
-    return needed is not None and window.start < waits.first_asked(desk.now, pool.policy)
+    taken = desk.now + pool.policy.offer_for
+    return needed is not None and waits.answer_by(taken, window.start, pool.policy) is None
 
 
 def _gap(policy: Policy) -> int:
