@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from app.accounts import audit
+from app.inventory.queries import with_slices
 from app.inventory.queries_maintenance import Maintenance, maintenance_with_id
 from app.inventory.rules import may_operate
 from app.kernel.actor import Actor
@@ -52,9 +53,12 @@ def call_off(work: Work, actor: Actor, number: int, version: int | None = None) 
 
 
 def _changed(work: Work, number: int) -> None:
+    pools = work.pg.execute(
+        "SELECT DISTINCT n.pool_id FROM maintenance_nodes m JOIN nodes n ON n.id = m.node_id WHERE m.maintenance_id = %s",
+        [number],
+    )
     work.pg.execute(
         """UPDATE pools SET version = version + 1, capacity_version = nextval('capacity_versions')
-            WHERE id IN (SELECT n.pool_id FROM maintenance_nodes m JOIN nodes n ON n.id = m.node_id
-                          WHERE m.maintenance_id = %s)""",
-        [number],
+            WHERE id = ANY(%s)""",
+        [sorted(with_slices(work, [row[0] for row in pools]))],
     )

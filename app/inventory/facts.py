@@ -39,6 +39,16 @@ class Kind:
         """Other words for it: those of clusters and traces."""
         return tuple(self.facts.get("aliases", ()))
 
+    @property
+    def slice_of(self) -> str | None:
+        """The kind of the GPU of which units of this kind are slices; None: they are whole."""
+        return self.facts.get("slice_of")
+
+    @property
+    def share840(self) -> int:
+        """The share of a GPU's computing that a unit has, in 840ths."""
+        return int(self.facts.get("share840", 840))
+
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
@@ -64,7 +74,8 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Units of one kind on one cluster under one policy.
+    """Units of one kind on one cluster under one policy. `slice_of`: its units are slices of that kind, each `share840`
+    of a whole one.
 
     `version` rises with every change of holds or capacity, `capacity_version` changes only when nodes, units or what is
     seen of them do, and never comes back.
@@ -80,6 +91,8 @@ class Pool:
     capacity_version: int
     writes: bool
     billed: bool
+    slice_of: str | None = None
+    share840: int = 840
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from psycopg.types.json import Jsonb
+
 from app.accounts import audit
-from app.inventory.facts import POSITIONS_PER_GPU, Cluster, Imported
-from app.inventory.queries import cluster_named, kinds
+from app.inventory.facts import POSITIONS_PER_GPU, Cluster, Imported, Kind
+from app.inventory.queries import cluster_named, kinds, layouts_of, with_slices
 from app.inventory.rules import Fault, NodeList, NodesRefused, WantedNode, kind_words, may_operate, parse_nodes
+from app.inventory.slices import Cut, Layout, profiles, slice_kind, slices_named
 from app.kernel.actor import Actor
 from app.plumbing.db import Work
 
@@ -28,6 +31,7 @@ class _Node:
     gpus: int
     facts: tuple[str | int | None, ...]
     removed: bool
+    layout: Layout
 
 
 def import_nodes(
@@ -39,7 +43,8 @@ def import_nodes(
     what is known. With `dry_run` nothing changes. Raises `NodesRefused` with every fault; then nothing has changed.
     """
     may_operate(actor)
-    listed = parse_nodes(text, kind_words(kinds(work).values()))
+    known_kinds = kinds(work)
+    listed = parse_nodes(text, kind_words(known_kinds.values()), known_kinds)
     found = cluster_named(work, cluster)
     # one import at a time for a cluster; the pools' locks keep bookings from what is being changed
     work.pg.execute("SELECT FROM clusters WHERE id = %s FOR NO KEY UPDATE", [found.id])
@@ -51,19 +56,20 @@ def import_nodes(
         added=len(plan.added) + sum(1 for old, _ in plan.renewed if old.removed),
         changed=len(plan.changed) + sum(1 for old, _ in plan.renewed if not old.removed),
         unchanged=plan.unchanged,
-        units=sum(n.gpus for n in listed.nodes),
-        pools=tuple(sorted({pool or n.kind for n in listed.nodes})),
+        units=sum(n.gpus + sum(len(cuts) - 1 for cuts in n.layout.values()) for n in plan.listed),
+        pools=tuple(sorted({name for n in plan.listed for name, _ in _pools_of(n, pool)})),
         dry_run=dry_run,
     )
     if dry_run:
         return done
-    pools = _pools(work, found, listed.nodes, pool)
+    add_slice_kinds(work, known_kinds, ((n.kind, n.layout) for n in plan.listed))
+    pools = _pools(work, found, plan.listed, pool)
     touched = _carry_out(work, found, plan, pools, pool)
     if touched:
         work.pg.execute(
             """UPDATE pools SET version = version + 1, capacity_version = nextval('capacity_versions')
                 WHERE id = ANY(%s)""",
-            [sorted(touched)],
+            [sorted(with_slices(work, touched))],
         )
         work.pg.execute("UPDATE clusters SET retry_at = NULL WHERE id = %s", [found.id])
     counts = {"added": done.added, "changed": done.changed, "unchanged": done.unchanged, "units": done.units}
@@ -73,25 +79,30 @@ def import_nodes(
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """`renewed`: nodes that get units of new numbers; `changed`: nodes that keep theirs, but for those they lose."""
+    """`renewed`: nodes that get units of new numbers; `changed`: nodes that keep theirs, but for those they lose.
+    `listed`: all of the list, with what is known of them where the list does not say."""
 
     added: list[WantedNode]
     renewed: list[tuple[_Node, WantedNode]]
     changed: list[tuple[_Node, WantedNode]]
     unchanged: int
+    listed: list[WantedNode]
 
 
 def _plan(work: Work, cluster: Cluster, listed: NodeList, pool: str | None) -> _Plan:
     """What to do with each node, or `NodesRefused`."""
     known = _known(work, cluster)
-    plan, unchanged, faults = _Plan([], [], [], 0), 0, _pool_faults(work, cluster, listed, pool)
+    plan, unchanged, faults = _Plan([], [], [], 0, []), 0, _pool_faults(work, cluster, listed, pool)
     held = _held(work, cluster)
     for wanted in listed.nodes:
         old = known.get(wanted.name)
         if old is None:
             plan.added.append(wanted)
+            plan.listed.append(wanted)
             continue
+        layout = wanted.layout
         wanted = _with_known(wanted, old, listed.columns)
+        plan.listed.append(wanted)
         moves = old.pool != (pool or wanted.kind)
         if old.removed or wanted.kind != old.kind or wanted.gpus > old.gpus or moves:
             if old.id in held:
@@ -99,6 +110,9 @@ def _plan(work: Work, cluster: Cluster, listed: NodeList, pool: str | None) -> _
                 sentence = f"{wanted.name} has bookings and cannot get {what} before they have ended or moved."
                 faults.append(Fault(wanted.line, "", sentence))
             plan.renewed.append((old, wanted))
+        elif "layout" in listed.columns and layout != old.layout:
+            sentence = f"How the GPUs of {wanted.name} are cut changes in a maintenance, which tells whoever has booked them."
+            faults.append(Fault(wanted.line, "layout", sentence))
         elif wanted.gpus < old.gpus or _facts(wanted) != old.facts:
             plan.changed.append((old, wanted))
         else:
@@ -124,13 +138,14 @@ def _pool_faults(work: Work, cluster: Cluster, listed: NodeList, pool: str | Non
 
 
 def _known(work: Work, cluster: Cluster) -> dict[str, _Node]:
+    cut = layouts_of(work, cluster.id)
     rows = work.pg.execute(
         f"""SELECT n.id, n.name, p.kind, p.name, n.first_gpu, n.gpus, n.removed_at IS NOT NULL,
                    {", ".join("n." + f for f in _FACTS)}
               FROM nodes n JOIN pools p ON p.id = n.pool_id WHERE n.cluster_id = %s""",
         [cluster.id],
     )
-    return {row[1]: _Node(*row[:6], facts=tuple(row[7:]), removed=row[6]) for row in rows}
+    return {row[1]: _Node(*row[:6], tuple(row[7:]), row[6], cut.get(row[0], {})) for row in rows}
 
 
 def _held(work: Work, cluster: Cluster) -> set[int]:
@@ -147,6 +162,8 @@ def _held(work: Work, cluster: Cluster) -> set[int]:
 def _with_known(wanted: WantedNode, old: _Node, columns: Sequence[str]) -> WantedNode:
     """The node as listed, and as known where the list has no such column."""
     kept = {name: value for name, value in zip(_FACTS, old.facts, strict=True) if name not in columns}
+    if "layout" not in columns and wanted.kind == old.kind:
+        kept["layout"] = {gpu: cuts for gpu, cuts in old.layout.items() if gpu < wanted.gpus}
     return replace(wanted, **kept)
 
 
@@ -156,7 +173,7 @@ def _facts(node: WantedNode) -> tuple[str | int | None, ...]:
 
 def _pools(work: Work, cluster: Cluster, nodes: Iterable[WantedNode], pool: str | None) -> dict[str, int]:
     """Ids of the cluster's pools by name, those that were missing made."""
-    for name, kind in sorted({(pool or n.kind, n.kind) for n in nodes}):
+    for name, kind in sorted({named for n in nodes for named in _pools_of(n, pool)}):
         work.pg.execute(
             """INSERT INTO pools (cluster_id, name, kind, gap_seconds, policy, version, capacity_version)
                VALUES (%s, %s, %s, 0, '{}', 1, nextval('capacity_versions'))
@@ -164,6 +181,43 @@ def _pools(work: Work, cluster: Cluster, nodes: Iterable[WantedNode], pool: str 
             [cluster.id, name, kind],
         )
     return dict(work.pg.execute("SELECT name, id FROM pools WHERE cluster_id = %s", [cluster.id]).fetchall())
+
+
+def _pools_of(node: WantedNode, pool: str | None) -> list[tuple[str, str]]:
+    """(name, kind) of the pool of its whole GPUs, and of one for each kind of slice."""
+    name = pool or node.kind
+    cut = slices_named([node.layout])
+    return [(name, node.kind), *((f"{name}-{profile}", f"{node.kind}-{profile}") for profile in cut)]
+
+
+def add_slice_kinds(work: Work, known: Mapping[str, Kind], layouts: Iterable[tuple[str, Layout]]) -> None:
+    """Make the kinds known that these layouts (with the kind of the GPUs) cut; they are facts of the catalogue."""
+    wanted = {(slug, profile) for slug, layout in layouts for profile in slices_named([layout])}
+    made = [slice_kind(known[slug], profiles(known[slug])[profile]) for slug, profile in sorted(wanted)]
+    _write(
+        work,
+        """INSERT INTO kinds (slug, name, vendor, memory_gb, tdp_watts, node_kw, units_per_node, facts)
+           VALUES (%s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (slug) DO NOTHING""",
+        [
+            (k.slug, k.name, k.vendor, k.memory_gb, k.tdp_watts, k.node_kw, k.units_per_node, Jsonb(dict(k.facts)))
+            for k in made
+        ],
+    )
+
+
+def slots_of(first_gpu: int, gpus: Iterable[int], kind: Kind, layout: Layout) -> list[tuple[int, int, int, str, int]]:
+    """(GPU, first position, end of positions, kind, share of 840) of every unit of these GPUs (indices on the node)."""
+    rows = []
+    for gpu in gpus:
+        number = first_gpu + gpu
+        cuts: Iterable[Cut | None] = layout.get(gpu) or (None,)
+        for cut in cuts:
+            if cut is None:
+                rows.append((number, number * POSITIONS_PER_GPU, (number + 1) * POSITIONS_PER_GPU, kind.slug, 840))
+            else:
+                share = profiles(kind)[cut.profile].share840
+                rows.append((number, *cut.positions(number), f"{kind.slug}-{cut.profile}", share))
+    return rows
 
 
 def _carry_out(work: Work, cluster: Cluster, plan: _Plan, pools: Mapping[str, int], pool: str | None) -> set[int]:
@@ -192,20 +246,15 @@ def _carry_out(work: Work, cluster: Cluster, plan: _Plan, pools: Mapping[str, in
         work.pg.execute("SELECT name, id FROM nodes WHERE cluster_id = %s AND name = ANY(%s)", [cluster.id, names])
     )
     made = [*plan.added, *(new for _, new in plan.renewed)]
-    work.pg.execute(
-        """INSERT INTO slots (node_id, gpu, positions, valid, kind, share840)
-           SELECT node, gpu, int4range(gpu * %(per)s, (gpu + 1) * %(per)s), tstzrange(%(now)s, NULL), kind, 840
-             FROM unnest(%(nodes)s::int[], %(firsts)s::int[], %(gpus)s::int[], %(kinds)s::text[])
-                    t(node, first, gpus, kind),
-                  generate_series(first, first + gpus - 1) gpu""",
-        {
-            "per": POSITIONS_PER_GPU,
-            "now": now,
-            "nodes": [ids[n.name] for n in made],
-            "firsts": numbers,
-            "gpus": [n.gpus for n in made],
-            "kinds": [n.kind for n in made],
-        },
+    known = kinds(work)
+    add_slots(
+        work,
+        now,
+        [
+            (ids[n.name], *slot)
+            for n, first in zip(made, numbers, strict=True)
+            for slot in slots_of(first, range(n.gpus), known[n.kind], n.layout)
+        ],
     )
     work.pg.execute(
         """INSERT INTO node_outages (node_id, state, since, why) SELECT id, 'unknown', %s, %s FROM unnest(%s::int[]) id
@@ -216,6 +265,18 @@ def _carry_out(work: Work, cluster: Cluster, plan: _Plan, pools: Mapping[str, in
     return changed | {pools[name] for name in old_pools if name in pools}
 
 
+def add_slots(work: Work, since: object, rows: Sequence[tuple[int, int, int, int, str, int]]) -> None:
+    """Units (node, and as `slots_of` gives them) that are there from an instant on."""
+    node, gpu, lower, upper, kind, share = ([row[i] for row in rows] for i in range(6))
+    work.pg.execute(
+        """INSERT INTO slots (node_id, gpu, positions, valid, kind, share840)
+           SELECT node, gpu, int4range(lower, upper), tstzrange(%s, NULL), kind, share
+             FROM unnest(%s::int[], %s::int[], %s::int[], %s::int[], %s::text[], %s::int[])
+                    t(node, gpu, lower, upper, kind, share)""",
+        [since, node, gpu, lower, upper, kind, share],
+    )
+
+
 def _end_slots(work: Work, nodes: Sequence[tuple[int, int]], now: object) -> None:
     """From now on these nodes have only their first so many units (node id, units)."""
     if not nodes:
@@ -223,7 +284,7 @@ def _end_slots(work: Work, nodes: Sequence[tuple[int, int]], now: object) -> Non
     work.pg.execute(
         """UPDATE slots s SET valid = tstzrange(lower(s.valid), greatest(%(now)s, lower(s.valid) + interval '1 second'))
              FROM unnest(%(ids)s::int[], %(keep)s::int[]) t(id, keep) JOIN nodes n ON n.id = t.id
-            WHERE s.node_id = t.id AND s.gpu >= n.first_gpu + t.keep AND upper_inf(s.valid)""",
+            WHERE s.node_id = t.id AND s.gpu >= n.first_gpu + t.keep AND (upper_inf(s.valid) OR upper(s.valid) > %(now)s)""",
         {"now": now, "ids": [i for i, _ in nodes], "keep": [k for _, k in nodes]},
     )
     work.pg.execute(

@@ -15,15 +15,16 @@ from app.backends.contract import Inventory
 from app.inventory.facts import POSITIONS_PER_GPU, Cluster
 from app.inventory.looking import FACTS, Change, KnownNode, compare
 from app.inventory.policy import Policy
-from app.inventory.queries import kinds
+from app.inventory.queries import kinds, with_slices
 from app.inventory.rules import kind_words
 from app.plumbing.db import Work
 
 
 def apply_look(work: Work, cluster: Cluster, seen: Inventory, now: datetime) -> tuple[int, list[str]]:
     """Write what a look has shown. Answers how many nodes' capacity changed, and the names of nodes nobody imported."""
-    changes, unlisted = compare(_known(work, cluster), seen, kind_words(kinds(work).values()))
+    changes, unlisted = compare(_known(work, cluster, now), seen, kind_words(kinds(work).values()))
     touched = {c.node.pool_id for c in changes if c.capacity}
+    touched = with_slices(work, touched) if touched else touched
     # what a booking decides under the pool's lock must not change before it is written
     work.pg.execute("SELECT FROM pools WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE", [sorted(touched)])
     _write_nodes(work, changes, seen.observed_at)
@@ -50,7 +51,7 @@ def not_observed(work: Work, cluster: Cluster, now: datetime) -> int:
             [pool_id, now - _allowed(words, gap)],
         ).fetchall()
         lost += rows
-        touched |= {pool_id} if rows else set()
+        touched |= with_slices(work, [pool_id]) if rows else set()
     # it may have gone at any moment after it was last seen
     _end_outages(work, [i for i, _ in lost], [at for _, at in lost])
     _begin_outages(work, [(i, "unknown", at, "The cluster does not answer.") for i, at in lost])
@@ -62,7 +63,7 @@ def _allowed(words: dict[str, Any], gap: int) -> timedelta:
     return Policy.of(words, gap).observed_within
 
 
-def _known(work: Work, cluster: Cluster) -> list[KnownNode]:
+def _known(work: Work, cluster: Cluster, now: datetime) -> list[KnownNode]:
     """The cluster's nodes with what is open about them."""
     faults: dict[int, dict[int, str]] = {}
     for node, gpu, why in work.pg.execute(_OPEN_FAULTS, [cluster.id]):
@@ -71,7 +72,7 @@ def _known(work: Work, cluster: Cluster) -> list[KnownNode]:
     for row, node, units, what, who, until in work.pg.execute(_OPEN_USES, [cluster.id]):
         uses.setdefault(node, {})[(tuple((r.lower, r.upper) for r in units), what, who or "")] = (row, until)
     devices: dict[int, dict[int, str]] = {}
-    for node, gpu, uuid in work.pg.execute(_OPEN_DEVICES, [cluster.id]):
+    for node, gpu, uuid in work.pg.execute(_OPEN_DEVICES, [cluster.id, now]):
         devices.setdefault(node, {})[gpu] = uuid
     rows = work.pg.execute(_NODES, [cluster.id]).fetchall()
     return [
@@ -95,7 +96,8 @@ _OPEN_FAULTS = """SELECT f.node_id, f.gpu, f.why FROM unit_faults f JOIN nodes n
 _OPEN_USES = """SELECT e.id, e.node_id, e.units, e.what, e.who, e.until FROM external_use e JOIN nodes n ON n.id = e.node_id
                  WHERE n.cluster_id = %s AND e.ended_at IS NULL"""
 _OPEN_DEVICES = """SELECT s.node_id, s.gpu, d.uuid FROM devices d JOIN slots s ON s.id = d.slot_id
-                     JOIN nodes n ON n.id = s.node_id WHERE n.cluster_id = %s AND d.until IS NULL"""
+                     JOIN nodes n ON n.id = s.node_id
+                   WHERE n.cluster_id = %s AND d.until IS NULL AND s.valid @> %s::timestamptz"""
 
 
 def _write_nodes(work: Work, changes: Sequence[Change], at: datetime) -> None:
@@ -161,7 +163,7 @@ def _multirange(ranges: Iterable[tuple[int, int]]) -> str:
 
 
 def _write_devices(work: Work, changes: Sequence[Change], now: datetime) -> None:
-    """Cards that came, or took another's place. A slot of a whole GPU is the one that is valid now."""
+    """Cards that came, or took another's place: in each slot of the GPU that is valid now. Old serials stay with dates."""
     new = [(gpu, uuid) for c in changes for gpu, uuid in c.devices]
     if not new:
         return

@@ -22,6 +22,7 @@ from app.inventory.facts import (
     Taken,
 )
 from app.inventory.policy import Policy
+from app.inventory.slices import Cut, Layout
 from app.kernel.errors import NotFound
 from app.plumbing.db import Work
 
@@ -78,8 +79,8 @@ def installation(work: Work) -> str:
 # --- pools ------------------------------------------------------------------------------------------------------------
 
 POOL = """SELECT p.id, p.cluster_id, c.name, p.name, p.kind, p.policy, p.gap_seconds, p.version, p.capacity_version,
-                  c.writes, c.billed
-             FROM pools p JOIN clusters c ON c.id = p.cluster_id"""
+                  c.writes, c.billed, k.facts->>'slice_of', coalesce((k.facts->>'share840')::int, 840)
+             FROM pools p JOIN clusters c ON c.id = p.cluster_id JOIN kinds k ON k.slug = p.kind"""
 
 POOLS = f"""{POOL} WHERE (%(kind)s::text IS NULL OR p.kind = %(kind)s)
   AND (%(cluster)s::text IS NULL OR c.name = %(cluster)s)
@@ -114,8 +115,18 @@ def raise_version(work: Work, ids: Iterable[int]) -> None:
 
 
 def _pool(row: Sequence[Any]) -> Pool:
-    number, cluster_id, cluster, name, kind, policy, gap, version, capacity, writes, billed = row
-    return Pool(number, cluster_id, cluster, name, kind, Policy.of(policy, gap), version, capacity, writes, billed)
+    number, cluster_id, cluster, name, kind, policy, gap, version, capacity, *rest = row
+    return Pool(number, cluster_id, cluster, name, kind, Policy.of(policy, gap), version, capacity, *rest)
+
+
+def with_slices(work: Work, ids: Iterable[int]) -> set[int]:
+    """These pools and those of the slices that their nodes' GPUs are cut into: whatever changes a node concerns all."""
+    rows = work.pg.execute(
+        """SELECT p.id FROM pools p JOIN kinds k ON k.slug = p.kind JOIN pools q ON q.cluster_id = p.cluster_id
+              AND p.name = q.name || '-' || (k.facts->>'profile') WHERE q.id = ANY(%(ids)s)""",
+        {"ids": list(ids)},
+    )
+    return {*ids, *(row[0] for row in rows)}
 
 
 # --- what a pool can give ---------------------------------------------------------------------------------------------
@@ -142,49 +153,75 @@ def capacity_of(work: Work, pools: Iterable[Pool]) -> dict[int, PoolCapacity]:
 
 def _load(work: Work, pools: Sequence[Pool]) -> list[PoolCapacity]:
     ids, now = [p.id for p in pools], work.product_now()
-    units: dict[int, list[Range]] = {}
+    slots: dict[tuple[int, int], dict[Range, list[tuple[int, int]]]] = {}
     taken: dict[int, list[Taken]] = {i: [] for i in ids}
-    faulty = {row[0] for row in work.pg.execute(_FAULTS, [ids])}
+    faulty = {row[0] for row in work.pg.execute(_FAULTS, {"ids": ids})}
     for pool_id, node_id, lower, upper, begins, ends in work.pg.execute(_SLOTS, {"ids": ids, "now": now}):
-        units.setdefault(node_id, []).append((lower, upper))
-        if begins is not None:
-            taken[pool_id].append((lower, upper, 0, begins))
-        if ends is not None:
-            taken[pool_id].append((lower, upper, ends, FOREVER))
+        there = slots.setdefault((pool_id, node_id), {}).setdefault((lower, upper), [])
+        there.append((0 if begins is None else begins, FOREVER if ends is None else ends))
+    for (pool_id, _), units in slots.items():
+        for unit, times in units.items():
+            taken[pool_id] += ((*unit, since, until) for since, until in absences(times))
     for pool_id, lower, upper, begins, ends in work.pg.execute(_MAINTENANCE, {"ids": ids, "now": now}):
         taken[pool_id].append((lower, upper, begins, ends))
-    for pool_id, lower, upper, begins, ends in work.pg.execute(_EXTERNAL, [ids]):
+    for pool_id, lower, upper, begins, ends in work.pg.execute(_EXTERNAL, {"ids": ids}):
         taken[pool_id].append((lower, upper, begins, FOREVER if ends is None else ends))
     nodes: dict[int, list[NodeCapacity]] = {i: [] for i in ids}
-    for pool_id, node_id, name, first, rack, leaf, nvlink, state in work.pg.execute(_NODES, [ids]):
-        ranges = tuple(units.get(node_id, ()))
+    for pool_id, node_id, name, first, rack, leaf, nvlink, state in work.pg.execute(
+        _NODES, {"ids": ids, "now": now}
+    ):
+        ranges = tuple(slots.get((pool_id, node_id), ()))
         offered = sum(1 << i for i, r in enumerate(ranges) if r[0] // 64 not in faulty) if state == "ready" else 0
         nodes[pool_id].append(NodeCapacity(node_id, name, first, ranges, offered, rack, leaf, nvlink, state))
     return [PoolCapacity(p.id, p.cluster_id, p.kind, tuple(nodes[p.id]), tuple(taken[p.id])) for p in pools]
 
 
-_NODES = """SELECT pool_id, id, name, first_gpu, rack, leaf, nvlink, state FROM nodes
-             WHERE pool_id = ANY(%s) AND removed_at IS NULL ORDER BY pool_id, id"""
-_FAULTS = """SELECT f.gpu FROM unit_faults f JOIN nodes n ON n.id = f.node_id
-              WHERE f.until IS NULL AND n.pool_id = ANY(%s)"""
+def absences(times: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """When a unit is not there, from the times `[since, until)` of its layouts, in epoch seconds from 0 on."""
+    found, there = [], 0
+    for since, until in sorted(times):
+        if since > there:
+            found.append((there, since))
+        there = max(there, until)
+    return [*found, (there, FOREVER)] if there < FOREVER else found
+
+
+# A node's own pool is that of its whole GPUs. Slices of them are in a pool of their own kind, called like the node's with
+# the profile behind it.
+_SERVING = """
+WITH serving AS (
+  SELECT p.id AS pool_id, p.kind, q.id AS node_pool FROM pools p JOIN kinds k ON k.slug = p.kind
+    JOIN pools q ON q.cluster_id = p.cluster_id AND (q.id = p.id OR p.name = q.name || '-' || (k.facts->>'profile'))
+   WHERE p.id = ANY(%(ids)s))"""
+_NODES = f"""{_SERVING}
+SELECT v.pool_id, n.id, n.name, n.first_gpu, n.rack, n.leaf, n.nvlink, n.state
+  FROM serving v JOIN nodes n ON n.pool_id = v.node_pool
+ WHERE n.removed_at IS NULL AND (v.node_pool = v.pool_id OR EXISTS
+   (SELECT FROM slots s WHERE s.node_id = n.id AND s.kind = v.kind AND (upper_inf(s.valid) OR upper(s.valid) > %(now)s)))
+ ORDER BY v.pool_id, n.id"""
+_FAULTS = f"""{_SERVING}
+SELECT DISTINCT f.gpu FROM serving v JOIN nodes n ON n.pool_id = v.node_pool JOIN unit_faults f ON f.node_id = n.id
+ WHERE f.until IS NULL"""
 # Slots that have ended are left out; what has not begun, or will end, is taken at the other times.
-_SLOTS = """SELECT n.pool_id, n.id, lower(s.positions), upper(s.positions),
-                   CASE WHEN lower(s.valid) > %(now)s THEN extract(epoch FROM lower(s.valid))::bigint END,
-                   CASE WHEN NOT upper_inf(s.valid) THEN extract(epoch FROM upper(s.valid))::bigint END
-              FROM nodes n JOIN slots s ON s.node_id = n.id
-             WHERE n.pool_id = ANY(%(ids)s) AND n.removed_at IS NULL
-               AND (upper_inf(s.valid) OR upper(s.valid) > %(now)s)
-             ORDER BY s.positions"""
-_MAINTENANCE = """SELECT n.pool_id, n.first_gpu * 64, (n.first_gpu + n.gpus) * 64,
-                         extract(epoch FROM lower(m.during))::bigint, extract(epoch FROM upper(m.during))::bigint
-                    FROM maintenances m JOIN maintenance_nodes x ON x.maintenance_id = m.id JOIN nodes n ON n.id = x.node_id
-                   WHERE m.cancelled_at IS NULL AND upper(m.during) > %(now)s AND n.pool_id = ANY(%(ids)s)
-                     AND n.removed_at IS NULL ORDER BY m.id, n.id"""
+_SLOTS = f"""{_SERVING}
+SELECT v.pool_id, n.id, lower(s.positions), upper(s.positions),
+       CASE WHEN lower(s.valid) > %(now)s THEN extract(epoch FROM lower(s.valid))::bigint END,
+       CASE WHEN NOT upper_inf(s.valid) THEN extract(epoch FROM upper(s.valid))::bigint END
+  FROM serving v JOIN nodes n ON n.pool_id = v.node_pool JOIN slots s ON s.node_id = n.id AND s.kind = v.kind
+ WHERE n.removed_at IS NULL AND (upper_inf(s.valid) OR upper(s.valid) > %(now)s)
+ ORDER BY s.positions"""
+_MAINTENANCE = f"""{_SERVING}
+SELECT v.pool_id, n.first_gpu * 64, (n.first_gpu + n.gpus) * 64,
+       extract(epoch FROM lower(m.during))::bigint, extract(epoch FROM upper(m.during))::bigint
+  FROM serving v JOIN nodes n ON n.pool_id = v.node_pool JOIN maintenance_nodes x ON x.node_id = n.id
+  JOIN maintenances m ON m.id = x.maintenance_id
+ WHERE m.cancelled_at IS NULL AND upper(m.during) > %(now)s AND n.removed_at IS NULL ORDER BY m.id, n.id"""
 # Past its own limit and still seen: nobody knows when it ends.
-_EXTERNAL = """SELECT n.pool_id, lower(r), upper(r), extract(epoch FROM e.since)::bigint,
-                      CASE WHEN e.until > e.seen_at THEN extract(epoch FROM e.until)::bigint END
-                 FROM external_use e JOIN nodes n ON n.id = e.node_id, unnest(e.units) r
-                WHERE e.ended_at IS NULL AND n.pool_id = ANY(%s) AND n.removed_at IS NULL ORDER BY e.id, r"""
+_EXTERNAL = f"""{_SERVING}
+SELECT v.pool_id, lower(r), upper(r), extract(epoch FROM e.since)::bigint,
+       CASE WHEN e.until > e.seen_at THEN extract(epoch FROM e.until)::bigint END
+  FROM serving v JOIN nodes n ON n.pool_id = v.node_pool JOIN external_use e ON e.node_id = n.id, unnest(e.units) r
+ WHERE e.ended_at IS NULL AND n.removed_at IS NULL ORDER BY e.id, r"""
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------
@@ -264,7 +301,11 @@ def nodes_listed(
 ) -> list[tuple[Any, ...]]:
     """Nodes with the columns of `rules.FULL_FORM`, as an import takes them, by cluster and name."""
     return work.pg.execute(
-        """SELECT n.name, p.kind, n.gpus, n.rack, n.leaf, n.nvlink, n.power_watts, n.cpu_milli, n.memory_mib
+        """SELECT n.name, p.kind, n.gpus, n.rack, n.leaf, n.nvlink, n.power_watts, n.cpu_milli, n.memory_mib,
+                  (SELECT string_agg(g.cut, ';' ORDER BY g.gpu) FROM (
+                     SELECT s.gpu, s.gpu - n.first_gpu || ':' || string_agg(k.facts->>'profile', '+') AS cut
+                       FROM slots s JOIN kinds k ON k.slug = s.kind
+                      WHERE s.node_id = n.id AND upper_inf(s.valid) AND k.facts ? 'profile' GROUP BY s.gpu) g)
              FROM nodes n JOIN clusters c ON c.id = n.cluster_id JOIN pools p ON p.id = n.pool_id
             WHERE n.removed_at IS NULL AND (%(kind)s::text IS NULL OR p.kind = %(kind)s)
               AND (%(cluster)s::text IS NULL OR c.name = %(cluster)s)
@@ -273,6 +314,23 @@ def nodes_listed(
             ORDER BY c.name, n.name""",
         {"kind": kind, "cluster": cluster, "state": state, "words": _like(words)},
     ).fetchall()
+
+
+def layouts_of(work: Work, cluster_id: int) -> dict[int, Layout]:
+    """How the GPUs of a cluster's nodes are cut by the last layout that is known of them; nodes of whole GPUs are not in."""
+    rows = work.pg.execute(
+        """SELECT n.id, s.gpu - n.first_gpu, (lower(s.positions) - s.gpu * 64) / 8,
+                  (upper(s.positions) - lower(s.positions)) / 8, k.facts->>'profile'
+             FROM nodes n JOIN slots s ON s.node_id = n.id JOIN kinds k ON k.slug = s.kind
+            WHERE n.cluster_id = %s AND upper_inf(s.valid) AND k.facts->>'profile' IS NOT NULL
+            ORDER BY n.id, s.positions""",
+        [cluster_id],
+    )
+    found: dict[int, dict[int, tuple[Cut, ...]]] = {}
+    for node, gpu, start, size, profile in rows:
+        cuts = found.setdefault(node, {})
+        cuts[gpu] = (*cuts.get(gpu, ()), Cut(start, size, profile))
+    return found
 
 
 def _like(words: str | None) -> str | None:

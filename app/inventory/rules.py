@@ -6,10 +6,11 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 
 from app.inventory.facts import Kind
+from app.inventory.slices import Layout, WrongLayout, read_layout
 from app.kernel.actor import SYSTEM, Actor
 from app.kernel.errors import Forbidden, Invalid, Reason
 
@@ -20,8 +21,8 @@ MAX_FAULTS = 50
 
 LIST_FORM = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 """The form of the public Alibaba v2023 node list. Rows without a GPU are left out."""
-FULL_FORM = ("name", "kind", "gpus", "rack", "leaf", "nvlink", "power_watts", "cpu_milli", "memory_mib")
-"""Our own. name, kind and gpus are needed, the others may be missing; power_watts is one GPU's."""
+FULL_FORM = ("name", "kind", "gpus", "rack", "leaf", "nvlink", "power_watts", "cpu_milli", "memory_mib", "layout")
+"""Our own. name, kind and gpus are needed, the others may be missing; power_watts is one GPU's, layout as in `slices`."""
 
 _NEEDED = ("name", "kind", "gpus")
 _OWN_WORDS = {"sn": "name", "gpu": "gpus", "model": "kind"}
@@ -84,6 +85,7 @@ class WantedNode:
     power_watts: int | None = None
     cpu_milli: int | None = None
     memory_mib: int | None = None
+    layout: Layout = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +98,19 @@ class NodeList:
 
 
 def kind_words(kinds: Iterable[Kind]) -> dict[str, str]:
-    """Every word for a kind, in lower case, with its slug: slug, name, aliases."""
+    """Every word for a kind, in lower case, with its slug: slug, name, aliases. Slices are no node's kind."""
     words: dict[str, str] = {}
     for kind in kinds:
+        if kind.slice_of is not None:
+            continue
         for word in (kind.slug, kind.name, *kind.aliases):
             words.setdefault(word.lower(), kind.slug)
     return words
 
 
-def parse_nodes(text: str | bytes, words: Mapping[str, str]) -> NodeList:
-    """Read a list of nodes; `words` from `kind_words`. The header decides the form.
+def parse_nodes(text: str | bytes, words: Mapping[str, str], kinds: Mapping[str, Kind] | None = None) -> NodeList:
+    """Read a list of nodes; `words` from `kind_words`, `kinds` by slug for how they can be cut. The header decides the
+    form.
 
     Raises `NodesRefused` with all faults. Takes a byte order mark, either line end, quoted fields and empty lines.
     """
@@ -114,7 +119,7 @@ def parse_nodes(text: str | bytes, words: Mapping[str, str]) -> NodeList:
     if header is None:
         raise NodesRefused([Fault(0, "", "The list is empty. Its first line names the columns.")])
     names, columns = _columns(header[1])
-    reader = _Reader(names, columns, words)
+    reader = _Reader(names, columns, words, kinds or {})
     for line, cells in rows:
         reader.take(line, cells)
     if reader.count:
@@ -185,8 +190,10 @@ def _columns(header: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
 class _Reader:
     """Lines in, nodes and faults out. `names` are the file's words for `columns`, used in messages."""
 
-    def __init__(self, names: tuple[str, ...], columns: tuple[str, ...], words: Mapping[str, str]) -> None:
-        self.columns, self.words = columns, words
+    def __init__(
+        self, names: tuple[str, ...], columns: tuple[str, ...], words: Mapping[str, str], kinds: Mapping[str, Kind]
+    ) -> None:
+        self.columns, self.words, self.kinds = columns, words, kinds
         self.called = dict(zip(columns, names, strict=True))
         self.skips_empty = "sn" in names
         self.nodes: list[WantedNode] = []
@@ -209,7 +216,8 @@ class _Reader:
         texts = {c: self._text(line, c, row[c]) for c in ("rack", "leaf", "nvlink") if c in row}
         numbers = {c: self._number(line, c, row[c], *_NUMBERS[c]) if row[c] else None for c in _NUMBERS if c in row}
         if self.count == before and gpus is not None:
-            self.nodes.append(WantedNode(line, name, kind, gpus, **texts, **numbers))
+            layout = self._layout(line, row.get("layout", ""), kind, gpus)
+            self.nodes.append(WantedNode(line, name, kind, gpus, **texts, **numbers, layout=layout))
 
     def _name(self, line: int, text: str) -> str:
         if not text:
@@ -236,6 +244,15 @@ class _Reader:
                 self._fault(line, "kind", f"“{_shown(text)}” is no kind of the catalogue.{help_}")
             return ""
         return slug
+
+    def _layout(self, line: int, text: str, slug: str, gpus: int) -> Layout:
+        if not text or slug not in self.kinds:
+            return {}
+        try:
+            return read_layout(text, gpus, self.kinds[slug])
+        except WrongLayout as wrong:
+            self._fault(line, "layout", str(wrong))
+            return {}
 
     def _text(self, line: int, column: str, text: str) -> str | None:
         if len(text) > 63 or not text.isprintable():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from datetime import datetime
+from fractions import Fraction
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -72,6 +73,8 @@ def kind_json(kind: Kind, offered: list[KindOffered]) -> dict[str, Any]:
         "node_kw": None if kind.node_kw is None else str(kind.node_kw),
         "units_per_node": kind.units_per_node,
         "aliases": list(kind.aliases),
+        "slice_of": kind.slice_of,
+        "share": str(Fraction(kind.share840, 840)),
         "clusters": [
             {"cluster": o.cluster, "nodes": o.nodes, "units": o.units, "in_service": o.in_service} for o in offered
         ],
