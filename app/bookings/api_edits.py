@@ -12,7 +12,7 @@ from fastapi import APIRouter, Path, Request, Response
 from app.bookings import claiming, edits, leaving, moving, queries_edits, rules, sharing, shrinking
 from app.bookings.api import IdempotencyKey, IfMatch, answer_of, key_of, version_of
 from app.bookings.facts import Booking
-from app.bookings.queries_edits import OwnUse
+from app.bookings.own_use import OwnUse
 from app.bookings.schemas_edits import ClaimIn, HandOverIn, MoveIn, ShrinkIn
 from app.kernel import ids
 from app.kernel.errors import Refusal, Refused

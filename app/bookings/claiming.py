@@ -17,14 +17,13 @@ from app.bookings import offers, policies, queries, queries_edits, rules
 from app.bookings.edits import RECONCILE, Key, done_before
 from app.bookings.facts import Booking
 from app.bookings.offers import Desk, Offer
+from app.bookings.own_use import OwnUse, first_taken, without
 from app.bookings.placement import Part, Placement
-from app.bookings.queries_edits import OwnUse
 from app.inventory import queries as inventory
 from app.inventory.facts import Pool
 from app.kernel.actor import Actor
 from app.kernel.errors import NotFound, Reason, Refusal, Refused
 from app.kernel.ids import new_id
-from app.kernel.money import WHOLE
 from app.kernel.window import Window
 from app.plumbing.db import Work
 from app.plumbing.queue import Queue, send_after_commit
@@ -113,19 +112,20 @@ def _plan(desk: Desk, use: OwnUse, pool: Pool, wish: Wish, scopes: tuple[Scope, 
     if part is None:
         said = f"Not all of these units on {use.node} can be booked now."
         reasons.append(Reason("units_ill", said, fix="Move your work to other units.", field="use"))
-    reasons += _booked(work, use, Window(now, window.end + pool.policy.gap), pool)
+    blocked = Window(now, window.end + pool.policy.gap)
+    reasons += _booked(work, use, blocked, pool) or _in_the_way(work, use, blocked, pool)
     segments = desk.segments(pool.kind, window)
     if segments is None:
         reasons.append(rules.no_price(pool.kind, desk.project.price_group))
     if part is None or segments is None:
         raise Refused(Refusal(tuple(reasons)))
     units = len(part.units)
-    price = cost(segments, units, desk.project.currency)
+    price = cost(segments, units, desk.project.currency, pool.share840)
     needed = offers.approval_of(desk, pool, window, price, units)
     if needed is not None:
         said = f"This needs the approval of {needed.who}, and a claim begins at once."
         reasons.append(Reason("needs_approval_first", said, fix="Claim it for a shorter time.", field="duration"))
-    asked = pieces(segments, desk.zone, units)
+    asked = pieces(segments, desk.zone, units, pool.share840)
     over, effects = offers.limits_of(desk, pool, desk.person, scopes, asked, window)
     reasons += over
     if reasons:
@@ -158,6 +158,18 @@ def _booked(work: Work, use: OwnUse, blocked: Window, pool: Pool) -> list[Reason
     return [Reason("booked_by_others", said, until, rules.iso(blocked.end), f"Claim them until {until}.", "duration")]
 
 
+def _in_the_way(work: Work, use: OwnUse, blocked: Window, pool: Pool) -> list[Reason]:
+    """Maintenance, a layout that will be gone, use of others: all that takes units but this use."""
+    busy = offers.snapshot(work, inventory.capacity_of(work, [pool])[pool.id])[0].busy
+    first = first_taken(without(busy, [use]), use.positions, blocked)
+    if first is None:
+        return []
+    until = rules.iso(queries.instant_of(first) - pool.policy.gap)
+    said = f"These units on {use.node} are out of service, or used by others, from then on: {until}."
+    fix = f"Claim them until {until}." if first > int(blocked.start.timestamp()) else "Move your work to other units."
+    return [Reason("units_taken_after", said, until, rules.iso(blocked.end), fix, "duration")]
+
+
 def _write(desk: Desk, queue: Queue, plan: Claim, wish: Wish, scopes: tuple[Scope, ...], booking_id: UUID) -> Booking:
     work, actor, offer, now = desk.work, desk.actor, plan.offer, desk.now
     pool, project = offer.pool, desk.project
@@ -175,7 +187,7 @@ def _write(desk: Desk, queue: Queue, plan: Claim, wish: Wish, scopes: tuple[Scop
         nodes=None,
         per_node=None,
         within=None,
-        share840=WHOLE,
+        share840=pool.share840,
         window=offer.window,
         blocked_until=offer.window.end + pool.policy.gap,
         currency=project.currency,
@@ -186,7 +198,7 @@ def _write(desk: Desk, queue: Queue, plan: Claim, wish: Wish, scopes: tuple[Scop
         due_at=now,
     )
     more = [(inventory.RAISE_VERSION, [[pool.id]])]
-    asked = pieces(offer.segments, desk.zone, offer.placement.units)
+    asked = pieces(offer.segments, desk.zone, offer.placement.units, pool.share840)
     if scopes and asked:
         more.append((quotas.COMMIT, quotas.commit_values(project.tenant_id, scopes, asked, booking_id)))
     try:

@@ -11,8 +11,9 @@ from uuid import UUID
 
 from psycopg.errors import ExclusionViolation
 
-from app.bookings import asking, gaps, ground, offers, policies, queries, rules, schedule
-from app.bookings.capacity import FOREVER, instant
+from app.accounts import cluster_users
+from app.bookings import asking, gaps, ground, offers, policies, queries, queries_edits, rules, schedule
+from app.bookings.capacity import FOREVER, PoolSnapshot, instant
 from app.bookings.edits import (
     Key,
     allow,
@@ -31,6 +32,7 @@ from app.bookings.giving_back import units_of
 from app.bookings.ground import MovedMeanwhile, Site
 from app.bookings.lifecycle import State
 from app.bookings.offers import Desk
+from app.bookings.own_use import without
 from app.bookings.placement import NoPlace, Part, free_until
 from app.bookings.recolour import Moved
 from app.bookings.rules_load import Approval
@@ -159,13 +161,22 @@ def _with_others_moved(
 ) -> datetime:
     """The longest of some lengths beyond what is free for which whoever comes after would give way; else what is free."""
     ends = [booking.ends_at + it for it in _STEPS if free - pool.policy.gap < booking.ends_at + it <= latest]
-    found = ground.longest_stay(work, _site(work, pool, now), booking.id, booking.starts_at, ends)
+    found = ground.longest_stay(work, _site(work, booking, pool, now), booking.id, booking.starts_at, ends)
     return found or free - pool.policy.gap
 
 
-def _site(work: Work, pool: Pool, now: datetime) -> Site:
-    capacity = inventory.capacity_of(work, [pool])[pool.id]
-    return Site(offers.snapshot(work, capacity)[0], now, int(pool.policy.gap.total_seconds()))
+def _site(work: Work, booking: Booking, pool: Pool, now: datetime) -> Site:
+    return Site(_pool_for(work, booking, pool), now, int(pool.policy.gap.total_seconds()))
+
+
+def _pool_for(work: Work, booking: Booking, pool: Pool) -> PoolSnapshot:
+    """The pool without holds; what its owner uses of it without a booking stands not in the way (it was claimed)."""
+    found = offers.snapshot(work, inventory.capacity_of(work, [pool])[pool.id])[0]
+    if not len(found.busy) or booking.account_id is None:
+        return found
+    name = cluster_users.name_on(work, booking.cluster_id, booking.account_id)
+    own = queries_edits.uses(work, booking.cluster_id, [(booking.cluster_id, name)]) if name is not None else ()
+    return found.with_busy(without(found.busy, own)) if own else found
 
 
 def _extension(desk: Desk, booking: Booking, pool: Pool, end: datetime, scopes: tuple[Scope, ...]) -> Extension:
@@ -180,7 +191,7 @@ def _extension(desk: Desk, booking: Booking, pool: Pool, end: datetime, scopes: 
     free = _free_until(desk.work, booking, pool)
     moves: tuple[Moved, ...] = ()
     if free is not None and free < end + pool.policy.gap:
-        site = _site(desk.work, pool, desk.now)
+        site = _site(desk.work, booking, pool, desk.now)
         found = ground.stay_longer(desk.work, site, booking.id, Window(booking.starts_at, end))
         if found is None or isinstance(found, NoPlace):
             held = queries.holds_of(desk.work, booking.id)
@@ -219,7 +230,9 @@ def _elsewhere(
     """Where only others stand in the way: the same time on other units, or waiting for some."""
     if {r.code for r in reasons} != {"units_taken_after"}:
         return ()
-    shape = {"units": booking.units} if booking.nodes is None else {"nodes": booking.nodes, "per_node": booking.per_node}
+    shape = (
+        {"units": booking.units} if booking.nodes is None else {"nodes": booking.nodes, "per_node": booking.per_node}
+    )
     request = {
         "project": booking.project,
         "name": booking.name,
@@ -243,8 +256,7 @@ def _elsewhere(
 def _free_until(work: Work, booking: Booking, pool: Pool) -> datetime | None:
     """From when on somebody else holds one of the booking's units; None when nobody does."""
     held = queries.holds_of(work, booking.id)
-    capacity = inventory.capacity_of(work, [pool])[pool.id]
-    base, _, _ = offers.snapshot(work, capacity)
+    base = _pool_for(work, booking, pool)
     positions = queries.multirange(r for h in held for r in h.ranges)
     blocked = max((h.end for h in held), default=booking.ends_at)
     window = Window(booking.ends_at, max(blocked, booking.ends_at) + timedelta(days=800))

@@ -12,7 +12,7 @@ from app.bookings import claiming, edits, moving, queries_edits, sharing, shrink
 from app.bookings.facts import Booking
 from app.bookings.form import BookFields, hours_text, read
 from app.bookings.moving import To
-from app.bookings.queries_edits import OwnUse
+from app.bookings.own_use import OwnUse
 from app.bookings.schemas import duration_text, parse_duration
 from app.bookings.shown import Speech, fresh_key
 from app.inventory import queries as inventory
