@@ -163,6 +163,11 @@ SELECT tenant_id, subject FROM due
 """Requests and waiting bookings that have to be looked at: they are on no cluster."""
 
 
+def is_due(work: Work, subject: UUID, now: datetime) -> bool:
+    """Whether it still has to be looked at now."""
+    return bool(work.pg.execute("SELECT FROM due WHERE subject = %s AND next_at <= %s", [subject, now]).rowcount)
+
+
 def remind(work: Work, subject: UUID, at: datetime) -> None:
     """Look at a request or a waiting booking of the transaction's tenant at an instant, and not before."""
     work.pg.execute(
@@ -304,7 +309,8 @@ def insert_unseated(work: Work, new: Unseated, now: datetime) -> None:
              units, nodes, per_node, within, share840, starts_at, ends_at, asked, currency, quoted, zone, account_id,
              booked_by, booked_at, workload, version, near,
              series_id, occurs_at, class_id)
-           VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 840, %s, %s, false, %s, %s, %s, %s, %s, %s, %s,
+           VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s,
+                   (SELECT coalesce((facts->>'share840')::int, 840) FROM kinds WHERE slug = %s), %s, %s, false, %s, %s, %s, %s, %s, %s, %s,
                    1, %s, %s, %s, %s)""",
         [
             new.id,
@@ -321,6 +327,7 @@ def insert_unseated(work: Work, new: Unseated, now: datetime) -> None:
             new.shape.nodes,
             new.shape.per_node,
             new.shape.within,
+            new.kind,
             new.window.start,
             new.window.end,
             new.currency,

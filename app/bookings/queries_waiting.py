@@ -178,6 +178,17 @@ def cut_spares(work: Work, request_ids: Sequence[UUID], node_id: int, units: Seq
             add_holds(work, request_id, left)
 
 
+def put_off(work: Work, booking_ids: Sequence[UUID], now: datetime, at: datetime) -> None:
+    """Those that are due have just been looked at with all the others: not again before `at`. Rows that somebody else has
+    in hand are left to him."""
+    work.pg.execute(
+        """UPDATE due SET next_at = %s WHERE subject IN (
+             SELECT subject FROM due WHERE subject = ANY(%s) AND cluster_id IS NULL AND next_at <= %s
+              ORDER BY subject FOR NO KEY UPDATE SKIP LOCKED)""",
+        [at, list(booking_ids), now],
+    )
+
+
 def told_places(work: Work, pool_id: int) -> list[tuple[UUID, UUID]]:
     """(tenant, booking) of everybody in a pool's queue, in their order."""
     return work.pg.execute(

@@ -45,6 +45,7 @@ from app.bookings.queue_ground import (
 )
 from app.inventory import queries as inventory
 from app.inventory.facts import Pool
+from app.inventory.policy import Policy
 from app.kernel.actor import SYSTEM, Actor
 from app.kernel.errors import Reason, Refused
 from app.kernel.window import Window
@@ -69,6 +70,8 @@ def look(plumbing: Plumbing, tenant_id: str, subject: str) -> None:
         if booking is None or (request is None and waiter is None) or (request is not None and request.outcome):
             work.pg.execute("DELETE FROM due WHERE subject = %s", [what])
             return
+        if waiter is not None and not queries_requests.is_due(work, what, work.product_now()):
+            return  # it was looked at with the others of its queue
         pool_id = booking.pool_id
         if request is not None and request.waits_for != "waiter":
             if request.waits_for == "approval":
@@ -110,13 +113,17 @@ def _look_again(work: Work, subject: UUID) -> None:
 class _Round:
     """What one look at a queue has found out. `out`: waiters whom their own limits or prices keep from being served;
     `kept`: those for whom units were set aside in this look; `spares`: freed units at the last step, `seen`: at any;
-    `moved_for`: those for whom others were asked to give way."""
+    `moved_for`: those for whom others were asked to give way; `looked_at`: who need not be looked at again soon; `policies`:
+    of projects."""
 
     out: set[UUID] = field(default_factory=set)
     kept: set[UUID] = field(default_factory=set)
     spares: tuple[UUID, ...] = ()
     seen: set[UUID] = field(default_factory=set)
     moved_for: set[UUID] = field(default_factory=set)
+    looked_at: tuple[UUID, ...] = ()
+    now: datetime | None = None
+    policies: dict[UUID, Policy] = field(default_factory=dict)
 
 
 def serve(plumbing: Plumbing, pool_id: int) -> int:
@@ -133,6 +140,8 @@ def serve(plumbing: Plumbing, pool_id: int) -> int:
         served += step
     _let_go(plumbing, pool_id, found)
     _tell_places(plumbing, pool_id)
+    with plumbing.database.work() as work:
+        queries_waiting.put_off(work, found.looked_at, found.now or work.product_now(), work.product_now() + waits.LOOK)
     return served
 
 
@@ -144,12 +153,17 @@ def _step(plumbing: Plumbing, pool_id: int, found: _Round) -> bool | None:
             ground = see(work, pool_id)
             found.spares = tuple(s.request_id for s in ground.spares if s.kept_for is None)
             found.seen |= {s.request_id for s in ground.spares}
+            found.now = ground.now
+            found.looked_at = tuple(w.booking_id for w in ground.queue if w.last_start > ground.now + waits.LOOK)
             common: Prepared | None = None
             for waiter in ground.queue:
                 if waiter.offered or waiter.booking_id in found.out:
                     continue
                 work.act_for(waiter.tenant_id)
-                policy = policies.effective(work, pool_now(work, pool_id), waiter.project_id).policy
+                policy = found.policies.get(waiter.project_id)
+                if policy is None:
+                    policy = policies.effective(work, pool_now(work, pool_id), waiter.project_id).policy
+                    found.policies[waiter.project_id] = policy
                 own = any(s.kept_for == waiter.booking_id for s in ground.spares)
                 if own or common is None:
                     ready = free_for(work, ground, waiter.booking_id)
@@ -197,7 +211,7 @@ def _give(work: Work, plumbing: Plumbing, pool_id: int, waiter: Waiter) -> bool:
     shut = _shut(pool)
     if shut:
         raise Limited(shut)
-    asked = pieces(segments, desk.zone, booking.units)
+    asked = pieces(segments, desk.zone, booking.units, booking.share840)
     reasons, _ = offers.limits_of(desk, pool, booking.account_id, scopes, asked, window, booking.id)
     if reasons:
         raise Limited(reasons)
@@ -206,7 +220,7 @@ def _give(work: Work, plumbing: Plumbing, pool_id: int, waiter: Waiter) -> bool:
     parts = [Piece(p.node_id, p.positions, held.start, held.end, allocation) for p in placement.parts]
     for part in parts:
         queries_waiting.cut_spares(work, mine, part.node_id, part.units, held)
-    price = cost(segments, booking.units, booking.currency)
+    price = cost(segments, booking.units, booking.currency, booking.share840)
     until = waits.offer_until(ground.now, window.start, window.end, pool.policy)
     schedule = [PriceSegment(s.window, s.price_id, s.per_hour) for s in segments]
     wanted = {"segments": [asking.segment_words(s) for s in schedule], "amount": str(price.amount)}
