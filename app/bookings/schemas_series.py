@@ -31,7 +31,7 @@ def _local(value: Any) -> Any:
 def _zone(value: Any) -> Any:
     try:
         ZoneInfo(value)
-    except (ValueError, OSError, TypeError):
+    except (KeyError, ValueError, OSError, TypeError):
         raise ValueError("a zone is a name such as Europe/Berlin") from None
     return value
 
