@@ -53,7 +53,7 @@ def told_use(work: Work, booking_id: UUID, until: datetime, use_of: UseOf, busy:
     back = max((length for length in lengths if length is not None), default=timedelta(0)) + _SPARE
     use = use_of(work, booking, held, until, back)
     now = work.product_now()
-    found = watching.watch(view, policy, use, now)
+    found = watching.watch(view, policy, use, now, _warned_at(work, booking, view))
     if not found.changes:
         return None
     view = write_changes(work, booking, view, found.changes, SYSTEM, now)
@@ -80,8 +80,23 @@ def _tell_idle(work: Work, booking: Booking, policy: Policy, use: Use, since: da
     held_on = use.empty_since is None  # somebody holds the units: that is warned of, and never released
     more = {"since": since.isoformat(), "refund": str(still_to_come(work, booking, now)), "currency": booking.currency}
     if after is not None and not held_on:
-        more["release_at"] = (max(since, use.empty_since or since) + after).isoformat()
-    _tell(work, booking, kind, now, f"{kind}:{booking.id}:{since.isoformat()}", **more)
+        before = policy.no_show_warn if use.first is None else policy.idle_warn
+        soonest = max(since, use.empty_since or since) + after
+        more["release_at"] = max(soonest, now + watching.notice_of(after, before)).isoformat()
+    _tell(work, booking, kind, now, _key(kind, booking, since), **more)
+
+
+def _key(kind: str, booking: Booking, since: datetime) -> str:
+    return f"{kind}:{booking.id}:{since.isoformat()}"
+
+
+def _warned_at(work: Work, booking: Booking, view: BookingView) -> datetime | None:
+    """When the booking's person was told that it is idle; None where nobody was."""
+    idle = view.conditions.get(Condition.IDLE)
+    if idle is None or booking.account_id is None:
+        return None
+    kinds = ("booking_unused", "booking_idle")
+    return queries_life.told_at(work, booking.account_id, [_key(kind, booking, idle.since) for kind in kinds])
 
 
 def still_to_come(work: Work, booking: Booking, now: datetime) -> Decimal:

@@ -151,6 +151,14 @@ def operators(work: Work) -> list[UUID]:
     return [row[0] for row in rows.fetchall()]
 
 
+def told_at(work: Work, account_id: UUID, keys: list[str]) -> datetime | None:
+    """When a person was first told one of these things."""
+    return work.pg.execute(
+        "SELECT min(at) FROM outbox WHERE tenant_id = %s AND account_id = %s AND key = ANY(%s)",
+        [work.tenant_id, account_id, keys],
+    ).fetchone()[0]
+
+
 # --- other units ------------------------------------------------------------------------------------------------------
 
 

@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 import numpy as np
 from psycopg.errors import ExclusionViolation
 
-from app.bookings import due, offers, policies, queries, queries_life
+from app.bookings import due, ground, offers, policies, queries, queries_life
 from app.bookings.capacity import LEVELS, Flags, PoolSnapshot, Shape
 from app.bookings.evidence import degraded, standing
 from app.bookings.facts import Allocation, Booking, Held
@@ -35,6 +34,7 @@ from app.bookings.lifecycle import (
 from app.bookings.moves import write_changes
 from app.bookings.placement import NoPlace, Part, place
 from app.bookings.queries_life import Ailing
+from app.bookings.recolour import Rearranged
 from app.bookings.watching import worst_lost
 from app.inventory import queries as inventory
 from app.inventory.facts import Cluster, Pool
@@ -98,54 +98,60 @@ def replace_units(work: Work, booking_id: UUID, ailing: Sequence[Ailing] = ()) -
         leaves = list(held)
     else:
         return None
-    parts = _other_units(work, pool, booking, view, held, leaves, {a.node for a in ailing}, now)
-    if parts is None:
+    found = _other_units(work, pool, booking, view, held, leaves, {a.node for a in ailing}, now)
+    if found is None:
         return None
-    return _write(work, pool, cluster, booking, allocation, view, leaves, parts, now)
+    return _write(work, pool, cluster, booking, allocation, view, leaves, found, now)
 
 
 def _other_units(
     work: Work, pool: Pool, booking: Booking, view: BookingView, held: Sequence[Held], leaves: Sequence[Held],
     ailing: set[str], now: datetime,
-) -> tuple[Part, ...] | None:  # fmt: skip
-    """Where the units that leave could lie from now on (or from the start), with the holds of everybody else left alone."""
-    start = max(booking.starts_at, now) if view.state in (State.ACTIVE, State.STARTING) else booking.starts_at
-    window = Window(start, booking.ends_at)
+) -> Rearranged | None:  # fmt: skip
+    """Where the units that leave could lie from now on (or from the start), and who would have to make way."""
+    running = view.state is State.ACTIVE
+    window = Window(max(booking.starts_at, now) if running else booking.starts_at, booking.ends_at)
     capacity = inventory.capacity_of(work, [pool])[pool.id]
     whole, positions, _ = offers.snapshot(work, capacity)
-    blocked = Window(window.start, window.end + pool.policy.gap)
-    taken = queries.taken_by_others(work, positions, blocked, booking.id)
+    gap = int(pool.policy.gap.total_seconds())
+    taken = queries.taken_by_others(work, positions, Window(window.start, window.end + pool.policy.gap), booking.id)
     snapshot = whole.with_busy(taken.plus(whole.busy))
     only = np.ones(len(snapshot.nodes), bool)
-    if view.state is State.ACTIVE:
+    if running:
         stay = [h for h in held if h not in leaves]
-        shape = _part_shape(booking, leaves)
-        only &= _beside(snapshot, booking, stay)
-        only &= ~_nodes(snapshot, {h.node_id for h in held})
+        shape = _part_shape(booking, leaves, stay)
+        only = _beside(snapshot, booking, stay) & ~_nodes(snapshot, {h.node_id for h in held})
     else:
-        shape = Shape(None if booking.nodes else booking.units, booking.nodes, booking.per_node, _required(booking))
-        names = {h.node for h in held}
-        if view.state is State.STARTING and not ailing & names:
+        shape = _whole_shape(booking)
+        if view.state is State.STARTING and not ailing & {h.node for h in held}:
             # the cluster says no and the inventory sees nothing wrong: whatever it is, it is where the booking is now
-            only &= ~_nodes(snapshot, {h.node_id for h in held})
-    found = place(snapshot, shape, window, int(pool.policy.gap.total_seconds()), only=only)
-    return None if isinstance(found, NoPlace) else found.parts
+            only = ~_nodes(snapshot, {h.node_id for h in held})
+    found = place(snapshot, shape, window, gap, only=only)
+    if not isinstance(found, NoPlace):
+        return Rearranged(found, ())
+    if running or not only.all():
+        return None
+    rearranged = ground.place_anyhow(work, ground.Site(whole, now, gap), shape, window, booking.id)
+    return None if isinstance(rearranged, NoPlace) else rearranged
 
 
-def _part_shape(booking: Booking, leaves: Sequence[Held]) -> Shape:
+def _part_shape(booking: Booking, leaves: Sequence[Held], stay: Sequence[Held]) -> Shape:
+    """What has to be found: all of it as it was booked, or as much as the nodes had that are gone."""
+    if not stay:
+        return _whole_shape(booking)
     if booking.nodes and booking.per_node:
         return Shape(nodes=len(leaves), per_node=booking.per_node)
     return Shape(units=sum(len(h.gpus) for h in leaves))
 
 
-def _required(booking: Booking) -> Any:
-    preferred = bool(getattr(booking, "preferred", False))
-    return None if preferred else booking.within
+def _whole_shape(booking: Booking) -> Shape:
+    units = None if booking.nodes else booking.units
+    return Shape(units, booking.nodes, booking.per_node, booking.within, booking.near)  # type: ignore[arg-type]
 
 
 def _beside(snapshot: PoolSnapshot, booking: Booking, stay: Sequence[Held]) -> Flags:
     """The nodes that share with those that stay what the booking was promised to share."""
-    level = _required(booking)
+    level = booking.within
     if level is None or level not in LEVELS or not stay:
         return np.ones(len(snapshot.nodes), bool)
     domain = snapshot.domain_of_nodes(level)
@@ -158,8 +164,9 @@ def _nodes(snapshot: PoolSnapshot, ids: set[int]) -> Flags:
 
 def _write(
     work: Work, pool: Pool, cluster: Cluster, booking: Booking, allocation: Allocation, view: BookingView,
-    leaves: Sequence[Held], parts: Sequence[Part], now: datetime,
+    leaves: Sequence[Held], found: Rearranged, now: datetime,
 ) -> Replaced | None:  # fmt: skip
+    parts = found.placement.parts
     start = max(booking.starts_at, now) if view.state is State.ACTIVE else booking.starts_at
     pinned = view.state in (State.STARTING, State.ACTIVE)
     end = booking.ends_at + pool.policy.gap
@@ -167,8 +174,9 @@ def _write(
     try:
         with work.pg.transaction():
             queries_life.leave_units(work, [h.id for h in leaves], now)
+            ground.make_way(work, found.moves, now)
             queries_life.take_units(work, booking.id, allocation.id, new, start, end, pinned)
-    except ExclusionViolation:
+    except (ExclusionViolation, ground.MovedMeanwhile):
         return None
     names = inventory.node_names(work, [part.node_id for part in parts])
     done = Replaced(tuple(sorted({h.node for h in leaves})), tuple(sorted({n.name for n in names.values()})))

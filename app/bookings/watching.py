@@ -55,11 +55,12 @@ def pace_of(policy: Policy, pace: Pace | None = None) -> Pace:
     return replace(pace or Pace(), ahead=policy.made_ahead, late_after=policy.late_after, give_up_after=policy.give_up)
 
 
-def watch(view: BookingView, policy: Policy, use: Use, now: datetime) -> Watched:
+def watch(view: BookingView, policy: Policy, use: Use, now: datetime, warned_at: datetime | None = None) -> Watched:
     """No-show, idleness and their end, by lengths and never by an exact minute: what was missed is found later.
 
-    A booking is released only when it was warned of that before, and only while every unit is measured and empty. Time
-    in which a unit was not there is not measured, so a dead node is no no-show.
+    A booking is released only when it was warned of that before, in time to do something (`warned_at`: when, as far as
+    somebody was told), and only while every unit is measured and empty. Time in which a unit was not there is not
+    measured, so a dead node is no no-show.
     """
     if view.state is not State.ACTIVE or view.provided_at is None or now >= view.window.end:
         return Watched()
@@ -73,7 +74,9 @@ def watch(view: BookingView, policy: Policy, use: Use, now: datetime) -> Watched
     if since is None:
         return Watched((Clear(Condition.IDLE, min(max(use.until, warned.since), now)),)) if warned else Watched()
     since = max(since, view.provided_at)
-    if warned and empty is not None and release_after is not None and use.until - max(empty, since) >= release_after:
+    in_time = warned_at is None or now >= warned_at + notice_of(release_after, warn_after)
+    long_empty = empty is not None and release_after is not None and use.until - max(empty, since) >= release_after
+    if warned and long_empty and in_time:
         return Watched(leave(view, event, now, _left(event, release_after)), event)
     at_once = event is Event.NO_SHOW and release_after is not None and warn_after is not None
     if at_once and warn_after >= release_after and empty is not None and use.until - since >= release_after:
@@ -81,6 +84,13 @@ def watch(view: BookingView, policy: Policy, use: Use, now: datetime) -> Watched
     if warned or warn_after is None or use.until - since < warn_after:
         return Watched()
     return Watched((Raise(Condition.IDLE, since, _why(use.first is None, release_after, since)),))
+
+
+def notice_of(release_after: timedelta | None, warn_after: timedelta | None) -> timedelta:
+    """How long a warning leaves at least until a release: half the time between the two, however late it was given."""
+    if release_after is None or warn_after is None or release_after <= warn_after:
+        return timedelta(0)
+    return timedelta(seconds=(release_after - warn_after) // timedelta(seconds=2))
 
 
 def _why(never: bool, release_after: timedelta | None, since: datetime) -> str:

@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 import psycopg
 
 from app import rounds
+from app.accounts import queries as accounts
 from app.bookings import actions as bookings
 from app.bookings import due, extending, queries
 from app.bookings.edits import Key
@@ -29,6 +30,7 @@ from app.inventory import queries as inventory_queries
 from app.inventory.connections import backend_of
 from app.kernel.actor import Actor
 from app.kernel.errors import Problem
+from app.notices import actions as notices
 from app.plumbing.db import Database
 from app.plumbing.queue import NoQueue
 from app.plumbing.runtime import Plumbing
@@ -216,6 +218,15 @@ class History:
         self._step_to(ends)
         self._look()
         rounds.do_all(self.plumbing, replace(_HASTE, without=_LOOKS))
+        self._read(ends - timedelta(hours=12))
+
+    def _read(self, until: datetime) -> None:
+        """People have read what they were told until yesterday."""
+        with self.plumbing.database.work() as work, work.read_all():
+            every = [tenant.id for tenant in accounts.tenants(work)]
+        for tenant in every:
+            with self.plumbing.database.work(tenant) as work:
+                notices.read_until(work, until)
 
     def _step_to(self, until: datetime) -> None:
         """From one due instant to the next, doing what is due at each; what is due at `until` is left to do."""

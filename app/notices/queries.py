@@ -77,6 +77,11 @@ def mark_read(work: Work, actor: Actor, now: datetime, ids: Sequence[UUID] | Non
     return marked
 
 
+def mark_until(work: Work, instant: datetime) -> None:
+    """Mark what the tenant's people were told before an instant as read."""
+    work.pg.execute("UPDATE outbox SET read_at = at WHERE at < %s AND read_at IS NULL", [instant])
+
+
 # --- mail -------------------------------------------------------------------------------------------------------------
 
 

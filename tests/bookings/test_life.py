@@ -122,7 +122,10 @@ def test_a_warning_that_was_missed_is_given_before_anything_is_taken(world: Worl
     world.set_clock(START + 45 * MINUTE)
     rounds.do_all(world.plumbing)
     assert (world.look(booking).state, conditions(world, booking)) == ("ACTIVE", ["idle"])
-    pass_minutes(world, 2)
+    assert told(world, booking)[-1][1]["release_at"] == (START + timedelta(minutes=52, seconds=30)).isoformat()
+    pass_minutes(world, 6)
+    assert world.look(booking).state == "ACTIVE", "there is time to come"
+    pass_minutes(world, 6)
     assert world.look(booking).left_by == "no_show"
 
 
@@ -212,7 +215,7 @@ def test_an_idle_booking_is_released_only_where_the_pool_says_so(world: World) -
     pass_minutes(world, 50)
     assert (world.look(booking).state, conditions(world, booking)) == ("ACTIVE", ["idle"])
     world.set_policy("h100-sxm-80gb", idle_release=40 * 60)
-    pass_minutes(world, 2)
+    pass_minutes(world, 3)
     ended = world.look(booking)
     assert (ended.outcome, ended.left_by) == ("released", "release")
     assert kinds_told(world, booking).count("booking_released_idle") == 1
