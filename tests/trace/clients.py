@@ -120,7 +120,7 @@ class Clients:
             client.close()
 
 
-def wait_until_answering(ports: Sequence[int], ended: Callable[[], bool], seconds: float = 90) -> None:
+def wait_until_answering(ports: Sequence[int], ended: Callable[[], bool], seconds: float = 600) -> None:
     """Until there is an answer on every port. Raises RuntimeError when `ended` says so or the time is over."""
     until = monotonic() + seconds
     for port in ports:
