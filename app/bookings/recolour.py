@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from app.bookings.board import Board, Search, Task
+from app.bookings.board import Board
 from app.bookings.capacity import LEVELS, Flags, Ints, PoolSnapshot, Range, Shape, epoch, joined
 from app.bookings.colouring import Block, OutOfSteps, Steps
 from app.bookings.held import Held
@@ -33,6 +33,7 @@ from app.bookings.placement import (
     tightest,
 )
 from app.bookings.power import Layout, PoolPower
+from app.bookings.search import Search, Task
 from app.kernel.window import Window
 
 MOST_MOVED = 8

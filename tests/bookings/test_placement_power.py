@@ -166,6 +166,21 @@ def test_an_extension_draws_on():
     assert (refused.power.limit, refused.power.drawn, refused.power.asked) == (15, 6, 10)
 
 
+def test_holds_that_give_way_draw_where_they_go_all_of_them_together():
+    def asked(holds: int):
+        nodes = [{"units": 2, "rack": r, "leaf": None, "nvlink": None} for r in ("a", "b")]
+        held = [
+            {"id": i, "owner": i, "node": 0, "units": {i}, "start": 0, "end": 9, "fixed": False, "within": None, "apart": False}
+            for i in range(holds)
+        ]  # fmt: skip
+        cluster = {"nodes": nodes, "others": [], "holds": held}
+        power = PoolPower([Budget("rack b", 10)], (np.array([-1, 0]),), np.full(2, 10), draws_of([]))
+        return place_moving(pool_of(cluster), held_of(cluster), Shape(units=2, within="node"), window(1, 2), 0, power)
+
+    assert [m.to_node_id for m in asked(1).moves] == [101]
+    assert isinstance(asked(2), NoPlace), "rack b feeds one of them"
+
+
 # --- against trying everything ----------------------------------------------------------------------------------------
 
 
