@@ -30,6 +30,7 @@ from app.bookings.lifecycle import (
 )
 
 S, E = State, Event
+_OVER = "The cluster had ended it before: it never heard of the later end."
 
 
 def apply_observation(view: BookingView, seen: Seen, now: datetime, pace: Pace = DEFAULT_PACE) -> tuple[Change, ...]:
@@ -121,6 +122,7 @@ def _apply_ending(view: BookingView, seen: Seen, now: datetime) -> tuple[Change,
     """ENDING: only evidence ends it. `absent` was never there; `gone` counts once the units were seen empty."""
     left = view.left_at or view.window.end
     changes = _told_outages(view, seen, left)
+    changes += _over_before(follow(view, changes), seen, left)
     empty_at = left if seen.state == "absent" else seen.empty_since if seen.state == "gone" else None
     if seen.state == "gone" and empty_at is None and view.ensured == 0 and seen.in_place_since is None:
         empty_at = now  # the cluster never took it, so there is nothing of it to be seen on any unit
@@ -133,6 +135,25 @@ def _apply_ending(view: BookingView, seen: Seen, now: datetime) -> tuple[Change,
     elif Condition.BLOCKED in view.conditions:
         changes.append(Clear(Condition.BLOCKED, now))
     return tuple(changes)
+
+
+def _over_before(view: BookingView, seen: Seen, left: datetime) -> list[Change]:
+    """The cluster never took the last order (an extension while it was away) and ended its object by the one before:
+    from then on nothing was provided."""
+    told = (seen.since, seen.empty_since) if seen.state == "gone" else (seen.since,) if seen.state == "ending" else ()
+    over = min((i for i in told if i is not None), default=left)
+    if view.provided_at is None or view.ensured >= view.wanted or over >= left:
+        return []
+    changes: list[Change] = []
+    for unit in view.units:
+        at = max(over, view.provided_at)
+        for known in sorted((o for o in view.outages if o.unit == unit), key=lambda o: o.since):
+            if at < known.since < left:
+                changes.append(Lose(Outage(unit, at, known.since, _OVER)))
+            at = max(at, known.until or left)
+        if at < left:
+            changes.append(Lose(Outage(unit, at, left, _OVER)))
+    return changes
 
 
 def _units(view: BookingView, seen: Seen, now: datetime) -> list[Change]:
