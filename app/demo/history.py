@@ -18,7 +18,7 @@ import psycopg
 from app import rounds
 from app.accounts import queries as accounts
 from app.bookings import actions as bookings
-from app.bookings import due, extending, queries
+from app.bookings import due, extending, leaving, queries
 from app.bookings.edits import Key
 from app.bookings.lifecycle import Pace
 from app.bookings.schemas import Ask, BookingIn
@@ -43,6 +43,7 @@ SEED = 2417
 _LOOKS = frozenset({"reconcile.look"})
 _HASTE = Haste(Pace(every=timedelta(days=2)), _LOOKS | {"reconcile.usage"}, fine_for=FINE_FOR)
 """While the clock is stepped; measurements are collected once, when the month is over."""
+_GIVEN_UP = {"cancel": leaving.cancel, "release": leaving.release}
 _OPERATOR = Actor(None, "Set-up", platform_roles=frozenset({"operator"}))
 
 
@@ -260,7 +261,7 @@ class History:
                     by = timedelta(hours=(deed.words or {})["hours"])
                     extending.extend(work, queue, actor, kept, by, None, key)
                 else:
-                    getattr(bookings, deed.verb)(work, queue, actor, kept, key)
+                    _GIVEN_UP[deed.verb](work, queue, actor, kept, key)
             except Problem:
                 work.restart()
 
