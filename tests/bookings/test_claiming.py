@@ -95,3 +95,30 @@ def test_the_same_key_claims_once(world: World) -> None:
     assert claim(world, use, key="k").id == claim(world, use, key="k").id
     with pytest.raises(Refused):
         claim(world, use)
+
+
+def test_what_was_claimed_can_be_extended_although_the_use_goes_on(world: World) -> None:
+    use = in_use(world, "physics-member", (2, 3))
+    booked = claim(world, use, length=HOUR)
+    world.settle()
+    world.sync()
+    after = world.do("extend", booked, by=HOUR, end=None)
+    assert after.ends_at == booked.ends_at + HOUR
+
+
+def test_a_claim_does_not_reach_into_a_maintenance(world: World) -> None:
+    use = in_use(world, "physics-member", (2, 3))
+    with world.work() as work:
+        work.pg.execute(
+            """WITH m AS (INSERT INTO maintenances (cluster_id, name, why, during, made_by, made_at, version)
+                            VALUES (%s, 'Cooling', '', tstzrange(%s, %s), 'x', %s, 1) RETURNING id)
+               INSERT INTO maintenance_nodes SELECT m.id, n.id FROM m, nodes n""",
+            [world.cluster_id, START + 2 * HOUR, START + 3 * HOUR, START],
+        )
+        work.pg.execute("UPDATE pools SET capacity_version = nextval('capacity_versions')")
+    before = every_row(world)
+    with pytest.raises(Refused) as refused:
+        claim(world, use)
+    assert codes(refused) == {"units_taken_after"}
+    assert every_row(world) == before
+    claim(world, use, length=2 * HOUR)
