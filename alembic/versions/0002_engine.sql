@@ -62,6 +62,8 @@ CREATE TABLE power_budgets (                                  -- what one rack (
   id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, cluster_id int NOT NULL REFERENCES clusters,
   level text NOT NULL CHECK (level IN ('rack','leaf','cluster')), name text NOT NULL, watts int NOT NULL CHECK (watts > 0),
   CONSTRAINT one_budget UNIQUE (cluster_id, level, name));
+ALTER TABLE kinds DROP CONSTRAINT kinds_slug_check,             -- slices are called like their profile: h100-sxm-80gb-3g.40gb
+  ADD CONSTRAINT kinds_slug_check CHECK (slug ~ '^[a-z0-9][a-z0-9.+-]*$' AND slug <> 'any');
 ALTER TABLE external_use ADD COLUMN who text;                 -- the cluster's word for whose it is: claimed by that person
 
 -- ---------- notices ----------

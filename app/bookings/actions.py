@@ -162,7 +162,7 @@ def _confirm(desk: Desk, queue: Queue, ask: Ask, offer: Offer, booking_id: UUID)
             raise Conflict(
                 "quote_changed", "The quote has changed since it was shown. Look at the new one and confirm it."
             )
-    asked = pieces(offer.segments, desk.zone, ask.shape.total)
+    asked = pieces(offer.segments, desk.zone, ask.shape.total, pool.share840)
     reasons, _ = offers.limits_of(locked, pool, desk.person, scopes, asked, offer.window)
     if reasons:
         raise _Lost(pool.id, reasons)
@@ -183,7 +183,7 @@ def _confirm(desk: Desk, queue: Queue, ask: Ask, offer: Offer, booking_id: UUID)
         nodes=ask.shape.nodes,
         per_node=ask.shape.per_node,
         within=ask.shape.within,
-        share840=840,
+        share840=pool.share840,
         window=offer.window,
         blocked_until=offer.window.end + policy.gap,
         currency=desk.project.currency,
@@ -286,7 +286,7 @@ def _again(desk: Desk, ask: Ask, offer: Offer, pool: Pool, taken: Busy) -> Offer
         reasons.append(rules.no_price(pool.kind, desk.project.price_group))
     if reasons or segments is None:
         raise _Lost(pool.id, tuple(reasons))
-    price = cost(segments, ask.shape.total, desk.project.currency)
+    price = cost(segments, ask.shape.total, desk.project.currency, pool.share840)
     needed = offers.approval_of(desk, pool, window, price, ask.shape.total)
     if needed is not None and waits.answer_by(now, window.start, pool.policy) is None:
         raise _Lost(pool.id, (waits.no_time_to_ask(needed.who, window.start, now),))
@@ -295,7 +295,7 @@ def _again(desk: Desk, ask: Ask, offer: Offer, pool: Pool, taken: Busy) -> Offer
 
 
 def _limits(desk: Desk, ask: Ask, offer: Offer) -> tuple[tuple[Reason, ...], tuple[QuotaEffect, ...]]:
-    asked = pieces(offer.segments, desk.zone, ask.shape.total)
+    asked = pieces(offer.segments, desk.zone, ask.shape.total, offer.pool.share840)
     scopes, account = desk.scopes(offer.pool.kind), desk.person
     return offers.limits_of(desk, offer.pool, account, scopes, asked, offer.window)
 
@@ -309,7 +309,7 @@ def _limits_anyway(desk: Desk, ask: Ask, pool: Pool) -> tuple[Reason, ...]:
     segments = desk.segments(pool.kind, window)
     if segments is None:
         return ()
-    asked = pieces(segments, desk.zone, ask.shape.total)
+    asked = pieces(segments, desk.zone, ask.shape.total, pool.share840)
     return offers.limits_of(desk, pool, desk.person, desk.scopes(pool.kind), asked, window)[0]
 
 

@@ -5,7 +5,7 @@ Each candidate goes through the same search and the same rules as a booking; wha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -19,6 +19,7 @@ from app.bookings.schemas import Ask
 from app.inventory import queries as inventory
 from app.inventory.facts import Pool
 from app.kernel.errors import Alternative, Refusal, Refused
+from app.kernel.money import WHOLE
 from app.kernel.window import Window
 from app.pricing.rules import cost
 from app.quotas.rules import pieces
@@ -71,7 +72,7 @@ def _candidates(desk: Desk, ask: Ask) -> Iterator[tuple[str, Ask]]:
         yield from (("length", shorter) for shorter in _shorter(desk, mended, near))
     yield from (("length", shorter) for shorter in _halved(mended, near))
     yield from (("shape", replace(mended, shape=shape)) for shape in _shapes(mended.shape, near))
-    kinds = sorted({p.kind for p in every if p.kind != ask.kind}) if ask.kind is not None else []
+    kinds = _others(every, ask)
     priced = sorted(kinds, key=lambda kind: _price(desk, mended, kind))
     yield from (("kind", _of_kind(mended, kind)) for kind in priced)
     if ask.cluster is not None:
@@ -81,6 +82,13 @@ def _candidates(desk: Desk, ask: Ask) -> Iterator[tuple[str, Ask]]:
     yield from (("kind", replace(_of_kind(mended, kind), start=None, earliest=None, latest=None)) for kind in priced)
     if ask.kind is None and (ask.kinds or ask.memory_gb):
         yield "kind", replace(mended, kinds=(), memory_gb=None)
+
+
+def _others(every: Iterable[Pool], ask: Ask) -> list[str]:
+    """Other kinds than the one asked; a slice is offered only in a slice's place."""
+    sliced = any(p.slice_of is not None for p in every if p.kind == ask.kind)
+    kinds = {p.kind for p in every if p.kind != ask.kind and (sliced or p.slice_of is None)}
+    return sorted(kinds) if ask.kind is not None else []
 
 
 def _of_kind(ask: Ask, kind: str) -> Ask:
@@ -103,7 +111,7 @@ def _pinned(ask: Ask, offer: Offer) -> Ask:
 def _with_fewer(desk: Desk, ask: Ask, fewer: Ask) -> Iterator[tuple[str, Ask]]:
     """The smaller request that fits, changed in one more way."""
     every = [p for p in desk.pools() if p.writes]
-    kinds = sorted({p.kind for p in every if p.kind != ask.kind}) if ask.kind is not None else []
+    kinds = _others(every, ask)
     for kind in sorted(kinds, key=lambda kind: _price(desk, fewer, kind)):
         yield "units_and_kind", _of_kind(fewer, kind)
     pools = [p for p in every if ask.exactly in (None, p.kind) and ask.cluster in (None, p.cluster)]
@@ -255,9 +263,10 @@ def _fewer(shape: Shape) -> Iterator[Shape]:
 def _price(desk: Desk, ask: Ask, kind: str) -> tuple[bool, Decimal, str]:
     """What the length would cost in another kind from now: the nearest in price comes first."""
     segments = desk.segments(kind, Window(ask.start or desk.now, (ask.start or desk.now) + ask.length))
+    share = next((p.share840 for p in desk.pools() if p.kind == kind), WHOLE)
     return (
         segments is None,
-        cost(segments, ask.shape.total, desk.project.currency).amount if segments else Decimal(0),
+        cost(segments, ask.shape.total, desk.project.currency, share).amount if segments else Decimal(0),
         kind,
     )
 
@@ -271,7 +280,7 @@ def _possible(desk: Desk, ask: Ask) -> Offer | None:
     for found in offers.find_offers(desk, ask, pools):
         if not isinstance(found, Offer):
             continue
-        asked = pieces(found.segments, desk.zone, ask.shape.total)
+        asked = pieces(found.segments, desk.zone, ask.shape.total, found.pool.share840)
         scopes, account = desk.scopes(found.pool.kind), desk.actor.account_id
         reasons, _ = offers.limits_of(desk, found.pool, account, scopes, asked, found.window)
         if not reasons:

@@ -200,7 +200,8 @@ def _extend(work: Work, queue: Queue, actor: Actor, request: Request, why: str) 
         quotas.hand_over(work, request.id, locked.id, segments[0].window.start)
     else:
         desk = Desk(work, _asker(locked), project_of(work, locked), now, locked.account_id)
-        asked = pieces((Segment(s.window, s.price_id, s.per_hour) for s in segments), desk.zone, locked.units)
+        plain = (Segment(s.window, s.price_id, s.per_hour) for s in segments)
+        asked = pieces(plain, desk.zone, locked.units, locked.share840)
         reasons, _ = offers.limits_of(desk, pool, locked.account_id, scopes, asked, Window(locked.ends_at, end))
         if reasons:
             raise Refused(Refusal(reasons))
@@ -241,7 +242,8 @@ def _book_without_hold(work: Work, queue: Queue, actor: Actor, request: Request,
         offers.with_holds(work, capacity, blocked), asking.shape_of(locked), window, int(policy.gap.total_seconds())
     )
     segments = queries.segments_of(work, locked.id)
-    asked = pieces((Segment(s.window, s.price_id, s.per_hour) for s in segments), desk.zone, locked.units)
+    plain = (Segment(s.window, s.price_id, s.per_hour) for s in segments)
+    asked = pieces(plain, desk.zone, locked.units, locked.share840)
     reasons, _ = offers.limits_of(desk, pool, locked.account_id, scopes, asked, window, locked.id)
     if isinstance(found, NoPlace) or reasons:
         said = rules.no_place(found, pool.kind, pool.cluster) if isinstance(found, NoPlace) else reasons[0]

@@ -127,7 +127,8 @@ def ask_to_extend(
         except ExclusionViolation:
             said = f"Units of {booking.label} are taken afterwards."
             raise Refused(Refusal((Reason("units_taken_after", said, field="end"),))) from None
-        asked = pieces((Segment(s.window, s.price_id, s.per_hour) for s in segments), desk.zone, booking.units)
+        plain = (Segment(s.window, s.price_id, s.per_hour) for s in segments)
+        asked = pieces(plain, desk.zone, booking.units, booking.share840)
         quotas.commit_pieces(work, booking.tenant_id, scopes, asked, None, request_id)
         inventory.raise_version(work, [pool.id])
     changes = {"end": [rules.iso(booking.ends_at), rules.iso(end)]}

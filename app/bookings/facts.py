@@ -116,11 +116,18 @@ class Held:
     live: bool
     pinned: bool
     left_at: datetime | None = None
+    width: int = 64
+    """Positions of one unit: 64 for whole GPUs, less for slices."""
+
+    @property
+    def units(self) -> tuple[tuple[int, int], ...]:
+        """Its units one by one, as ranges of positions."""
+        return tuple((at, at + self.width) for lower, upper in self.ranges for at in range(lower, upper, self.width))
 
     @property
     def gpus(self) -> tuple[int, ...]:
-        """Numbers of the GPUs within the installation."""
-        return tuple(g for lower, upper in self.ranges for g in range(lower // 64, (upper + 63) // 64))
+        """Numbers of the GPUs within the installation, each once."""
+        return tuple(sorted({g for lower, upper in self.ranges for g in range(lower // 64, (upper + 63) // 64)}))
 
     @property
     def local_gpus(self) -> tuple[int, ...]:

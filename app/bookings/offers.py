@@ -185,11 +185,13 @@ def pools_asked(desk: Desk, ask: Ask) -> tuple[Pool, ...]:
     """The pools that the request names, by cluster and kind. Raises Refused (422) for unknown names."""
     every = desk.pools()
     kinds, clusters = {p.kind for p in every}, {p.cluster for p in every}
+    # who asks for any unit gets a whole one: slices are given to who names them
+    whole = {p.kind for p in every if p.slice_of is None}
     if ask.memory_gb is not None or ask.or_better:
         known = inventory.kinds(desk.work)
-        serving = wanted.kinds_for(ask, {slug: known[slug] for slug in kinds})
+        serving = wanted.kinds_for(ask, {slug: known[slug] for slug in whole | {*ask.kinds, ask.kind} & kinds})
     else:
-        serving = frozenset(ask.kinds or kinds) if ask.kind is None else frozenset({ask.kind})
+        serving = frozenset(ask.kinds or whole) if ask.kind is None else frozenset({ask.kind})
     unknown = [slug for slug in ask.kinds if slug not in kinds]
     pools = tuple(p for p in every if p.writes and p.kind in serving and ask.cluster in (None, p.cluster))
     if pools and not unknown:
@@ -294,7 +296,8 @@ def _exact(desk: Desk, ask: Ask, pools, capacities) -> Iterator[Offer | tuple[Po
         if segments is None:
             reasons.append(rules.no_price(pool.kind, desk.project.price_group))
         priced.append((pool, window, segments, reasons))
-    costs = {p.id: cost(s, ask.shape.total, desk.project.currency) for p, _, s, _ in priced if s is not None}
+    total, currency = ask.shape.total, desk.project.currency
+    costs = {p.id: cost(s, total, currency, p.share840) for p, _, s, _ in priced if s is not None}
     priced.sort(
         key=lambda row: (
             ask.or_better and row[0].kind != ask.kind,  # another kind only where the one named does not do
@@ -360,7 +363,7 @@ def _soonest(desk: Desk, ask: Ask, pools, capacities) -> Iterator[Offer | tuple[
         if reasons or segments is None or isinstance(placed, NoPlace):
             yield pool, tuple(reasons)
             continue
-        price = cost(segments, ask.shape.total, desk.project.currency)
+        price = cost(segments, ask.shape.total, desk.project.currency, pool.share840)
         needed = approval_of(desk, pool, window, price, ask.shape.total)
         if needed is not None and start < waits.first_asked(desk.now, pool.policy):
             later = _soonest_asked(desk, ask, pool, ready, max(first, waits.first_asked(desk.now, pool.policy)), until)
@@ -388,7 +391,7 @@ def _soonest_asked(
     if segments is None:
         return rules.no_price(pool.kind, desk.project.price_group)
     assert not isinstance(placed, NoPlace)
-    price = cost(segments, ask.shape.total, desk.project.currency)
+    price = cost(segments, ask.shape.total, desk.project.currency, pool.share840)
     return window, placed, segments, price, approval_of(desk, pool, window, price, ask.shape.total)
 
 
@@ -417,7 +420,7 @@ def limits_of(
 
 def approval_of(desk: Desk, pool: Pool, window: Window, price: Cost, units: int) -> Approval | None:
     """Who has to approve so many units over a window at that price, by the pool's policy."""
-    hours = Fraction(units * window.seconds, 3600)
+    hours = Fraction(units * window.seconds * pool.share840, 3600 * 840)
     return rules_load.approval_needed(pool.policy, hours, price.amount, price.currency, desk.actor, desk.project.id)
 
 

@@ -390,7 +390,8 @@ def holds_of(work: Work, booking_id: UUID, *, lock: bool = False) -> tuple[Held,
 _HELD = """
 SELECT h.id, h.node_id, n.name, n.first_gpu, n.rack, n.leaf,
        ARRAY(SELECT ARRAY[lower(r), upper(r)] FROM unnest(h.units) r), lower(h.during), upper(h.during), h.live, h.pinned,
-       h.left_at
+       h.left_at, (SELECT coalesce((k.facts->>'memory_eighths')::int, 8) * 8 FROM bookings b JOIN kinds k ON k.slug = b.kind
+                    WHERE b.id = h.booking_id)
   FROM holds h JOIN nodes n ON n.id = h.node_id WHERE h.booking_id = {} AND h.left_at IS NULL ORDER BY n.name, h.id"""
 _HELD_EVER = _HELD.replace(" AND h.left_at IS NULL", "")
 

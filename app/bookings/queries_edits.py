@@ -14,6 +14,7 @@ from uuid import UUID
 
 from app.bookings import queries
 from app.bookings.facts import Held, PriceSegment
+from app.bookings.own_use import OwnUse
 from app.kernel.actor import Actor
 from app.kernel.ids import new_id, short
 from app.kernel.window import Window
@@ -87,26 +88,27 @@ def leave_units(work: Work, hold: Held, kept: str | None, left: str, at: datetim
 
 
 def free_left(
-    work: Work, booking_id: UUID, cluster_id: int, still: Iterable[tuple[str, int]], at: datetime
+    work: Work, booking_id: UUID, cluster_id: int, still: Iterable[tuple[str, int, int]], at: datetime
 ) -> frozenset[UUID]:
     """Units that the booking left are given to others, save those on which something of it still is: `still` are
-    (node, GPU of the node). Returns which holds are free."""
+    (node, positions from its first GPU on). Returns which holds are free."""
     there = list(still)
     freed = work.pg.execute(
         """UPDATE holds h SET live = false,
                   during = tstzrange(lower(during), least(upper(during), greatest(%(at)s, lower(during) + interval '1 second')))
             WHERE booking_id = %(booking)s AND live AND left_at IS NOT NULL AND NOT EXISTS (
-                  SELECT FROM unnest(%(nodes)s::text[], %(gpus)s::int[]) t (node, gpu)
+                  SELECT FROM unnest(%(nodes)s::text[], %(lower)s::int[], %(upper)s::int[]) t (node, lower, upper)
                     JOIN nodes n ON n.cluster_id = %(cluster)s AND n.name = t.node
                    WHERE n.id = h.node_id
-                     AND h.units && int4range(64 * (n.first_gpu + t.gpu), 64 * (n.first_gpu + t.gpu) + 64))
+                     AND h.units && int4range(64 * n.first_gpu + t.lower, 64 * n.first_gpu + t.upper))
            RETURNING h.id""",
         {
             "at": at,
             "booking": booking_id,
             "cluster": cluster_id,
-            "nodes": [node for node, _ in there],
-            "gpus": [gpu for _, gpu in there],
+            "nodes": [node for node, _, _ in there],
+            "lower": [lower for _, lower, _ in there],
+            "upper": [upper for _, _, upper in there],
         },
     )
     return frozenset(row[0] for row in freed.fetchall())
@@ -272,23 +274,6 @@ def fees_of(work: Work, booking_id: UUID) -> tuple[Fee, ...]:
 
 
 # --- use that nobody booked -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class OwnUse:
-    """Units that a person uses without a booking. `positions` as a hold has them; `until`: the use's own limit."""
-
-    id: int
-    node_id: int
-    node: str
-    pool_id: int
-    cluster_id: int
-    kind: str
-    positions: tuple[tuple[int, int], ...]
-    since: datetime
-    until: datetime | None
-    what: str
-    who: str | None
 
 
 def uses(work: Work, cluster_id: int | None, who: Sequence[tuple[int, str]]) -> tuple[OwnUse, ...]:

@@ -144,7 +144,7 @@ def _prices(desk: Desk, pool: Pool, window: Window) -> tuple[Segment, ...]:
 
 def _too_soon(desk: Desk, pool: Pool, waiter: Waiter, window: Window, segments: tuple[Segment, ...]) -> bool:
     """Whether somebody has to approve it, and would have no time for that when the offer is taken at its last moment."""
-    price = cost(segments, waiter.units, desk.project.currency)
+    price = cost(segments, waiter.units, desk.project.currency, pool.share840)
     needed = offers.approval_of(desk, pool, window, price, waiter.units)
     taken = desk.now + pool.policy.offer_for
     return needed is not None and waits.answer_by(taken, window.start, pool.policy) is None

@@ -17,7 +17,7 @@ from psycopg.errors import UniqueViolation
 from sqlalchemy.exc import DBAPIError
 
 from app.accounts import cluster_users
-from app.backends.contract import Access, Backend, BackendError, Observation, Order, Place, Ref, Workload
+from app.backends.contract import Access, Backend, BackendError, Observation, Order, Place, Ref, Slice, Workload
 from app.bookings import due, queries, queries_edits, queries_life, queries_requests, replacing, watching
 from app.bookings.actions_life import warn_of_end
 from app.bookings.due import Lease
@@ -30,7 +30,7 @@ from app.bookings.queries_policies import laid_over
 from app.bookings.queries_requests import Piece
 from app.inventory import queries as inventory
 from app.inventory.connections import ask, backend_of
-from app.inventory.facts import Cluster, Pool
+from app.inventory.facts import POSITIONS_PER_GPU, Cluster, Pool
 from app.kernel.actor import SYSTEM
 from app.kernel.window import Window
 from app.plumbing.db import Work
@@ -273,7 +273,7 @@ def _free_left(work: Work, found: Served, answer: Observation, now: datetime) ->
     """Units that were given back are others' once the cluster has them neither in the booking nor on their way out."""
     if answer.state in ("ready", "degraded") and answer.places:
         there = (*answer.places, *answer.leaving)
-        still = [(p.node, gpu) for p in there for gpu in (*p.gpus, *(s.gpu for s in p.slices))]
+        still = [(p.node, *positions) for p in there for positions in _positions(p)]
         freed = queries_edits.free_left(work, found.booking.id, found.booking.cluster_id, still, now)
         units = [Piece(h.node_id, h.ranges, now, h.end, found.allocation.id) for h in found.left if h.id in freed]
         queries_requests.pass_on(work, found.booking, units, now)
@@ -307,12 +307,31 @@ def _order(
         ref=Ref(allocation.name),
         project=booking.project,
         account=booking.project,
-        places=tuple(Place(h.node, h.local_gpus) for h in sorted(held, key=lambda h: h.node)),
+        places=tuple(_place(h) for h in sorted(held, key=lambda h: h.node)),
         window=booking.window if until is None else Window(booking.starts_at, until),
         people=people,
         workload=workload,
         settings=settings,
     )
+
+
+def _place(held: Held) -> Place:
+    """Whole GPUs by their index on the node, or slices with their place in the memory of one."""
+    if held.width == POSITIONS_PER_GPU:
+        return Place(held.node, held.local_gpus)
+    per = POSITIONS_PER_GPU // 8
+    slices = (
+        Slice(lower // POSITIONS_PER_GPU - held.first_gpu, lower % POSITIONS_PER_GPU // per, (upper - lower) // per)
+        for lower, upper in held.units
+    )
+    return Place(held.node, (), tuple(slices))
+
+
+def _positions(place: Place) -> list[tuple[int, int]]:
+    """The positions that a place takes, counted from the node's first GPU on."""
+    whole, per = POSITIONS_PER_GPU, POSITIONS_PER_GPU // 8
+    cut = [(whole * s.gpu + per * s.start, whole * s.gpu + per * (s.start + s.size)) for s in place.slices]
+    return [(whole * gpu, whole * (gpu + 1)) for gpu in place.gpus] + cut
 
 
 def _seen(answer: Observation, first_gpus: dict[str, int]) -> Seen:

@@ -66,7 +66,9 @@ def read_shelf(work: Work, price_group: str, currency: str, now: datetime) -> Sh
     for slug in slugs:
         segments = schedule(listed, slug, Window(now, now + _SECOND), now)
         if segments is not None:
-            prices[slug] = Money(segments[0].per_hour, currency)
+            # prices are per GPU-hour; a slice pays its share
+            share = next(pool.share840 for pool in pools if pool.kind == slug)
+            prices[slug] = Money(segments[0].per_hour * share / 840, currency)
     capacities = inventory.capacity_of(work, pools)
     moment = Window(now, now + _SECOND)
     held = {pool.id: offers.with_holds(work, capacities[pool.id], moment) for pool in pools}
@@ -239,7 +241,7 @@ def _start_in(
     segments = desk.segments(pool.kind, window)
     if segments is None:
         return None
-    price = cost(segments, ask.shape.total, desk.project.currency)
+    price = cost(segments, ask.shape.total, desk.project.currency, pool.share840)
     places = int(free_starts(ready, ask.shape, int(ask.length.total_seconds()), start, 1, policy.grid, gap)[0])
     chosen = fields.model_copy(update={"when": "exact", "start": start.isoformat()})
     said = {name: value for name, value in chosen.model_dump(exclude={"quote", "idempotency_key"}).items() if value}

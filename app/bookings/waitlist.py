@@ -36,6 +36,7 @@ from app.inventory.facts import Pool
 from app.kernel.actor import SYSTEM, Actor
 from app.kernel.errors import Conflict, Refusal, Refused
 from app.kernel.ids import new_id
+from app.kernel.money import WHOLE
 from app.kernel.window import Window
 from app.plumbing import outbox
 from app.plumbing.db import Work
@@ -72,13 +73,13 @@ class WaitOffer:
     until: datetime
     segments: tuple[PriceSegment, ...]
 
-    def at(self, now: datetime, units: int) -> tuple[Window, tuple[PriceSegment, ...], Decimal]:
+    def at(self, now: datetime, units: int, share840: int = WHOLE) -> tuple[Window, tuple[PriceSegment, ...], Decimal]:
         """What is left of it now, with its price: what has begun is given from now on."""
         window = Window(max(self.window.start, now), self.window.end)
         parts = ((s.window.intersect(window), s) for s in self.segments)
         left = tuple(PriceSegment(part, s.price_id, s.per_hour) for part, s in parts if part is not None)
         plain = [Segment(s.window, s.price_id, s.per_hour) for s in left]
-        return window, left, cost(plain, units, self.currency).amount
+        return window, left, cost(plain, units, self.currency, share840).amount
 
 
 # --- waiting ------------------------------------------------------------------------------------------------------------
@@ -134,7 +135,7 @@ def _wait(work: Work, queue: Queue, actor: Actor, ask: Ask, auto: bool, key: Key
     segments = desk.segments(chosen.kind, wished)
     if segments is None or wished.end > window.end:
         return None
-    price = cost(segments, ask.shape.total, desk.project.currency)
+    price = cost(segments, ask.shape.total, desk.project.currency, chosen.share840)
     asking.write_unseated(desk, ask, chosen, State.WAITING, booking_id, wished, price.amount)
     said = f"{rules.iso(window.start)} .. {rules.iso(window.end)}"
     queries.note(work, booking_id, Event.WAIT, None, State.WAITING, actor, desk.now, "", {"window": said, "auto": auto})  # type: ignore[arg-type]
@@ -193,9 +194,10 @@ def take(
     work: Work, queue: Queue, actor: Actor, booking: Booking, request: Request, pool: Pool, now: datetime
 ) -> Booking:
     """What an offer holds becomes the booking's. Scopes, pool, booking, request and holds are locked."""
-    window, segments, amount = offer_of(request, booking.currency).at(now, booking.units)
+    window, segments, amount = offer_of(request, booking.currency).at(now, booking.units, booking.share840)
     desk = Desk(work, actor, project_of(work, booking), now, booking.account_id)
-    price = cost([Segment(s.window, s.price_id, s.per_hour) for s in segments], booking.units, booking.currency)
+    plain = [Segment(s.window, s.price_id, s.per_hour) for s in segments]
+    price = cost(plain, booking.units, booking.currency, booking.share840)
     approval = offers.approval_of(desk, pool, window, price, booking.units)
     if approval is not None and waits.answer_by(now, window.start, pool.policy) is None:
         raise Refused(Refusal((waits.no_time_to_ask(approval.who, window.start, now),)))

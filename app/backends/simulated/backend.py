@@ -310,7 +310,7 @@ class SimulatedBackend:
     def _capabilities(self) -> Capabilities:
         return Capabilities(
             partial_nodes=True,
-            mig=False,
+            mig=True,
             reservations="native",
             enforcement="hard",
             accounting=True,

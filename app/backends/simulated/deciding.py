@@ -12,9 +12,18 @@ from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from typing import Any
 
-from app.backends.contract import BackendError, Order, Ref, Workload
+from app.backends.contract import BackendError, Order, Place, Ref, Workload
 from app.backends.simulated.looking import FOREVER, begun, held, in_place_since, losses, run_times
-from app.backends.simulated.state import Cluster, NodeSpec, Reservation, Unit, canonical
+from app.backends.simulated.state import (
+    Cluster,
+    NodeSpec,
+    Reservation,
+    Unit,
+    canonical,
+    gpu_of,
+    meet,
+    slice_number,
+)
 
 CHANGES = frozenset({"end", "start", "places", "people"})
 KINDS = ("training", "notebook", "inference", "shell", "job", "idle")
@@ -112,7 +121,7 @@ def launch(cluster: Cluster, manners: Manners, ref: Ref, workload: Workload, at:
         raise BackendError("busy", "The booking is not in place.", r.ref)
     lost = {(x.node, g) for x in losses(cluster, r, at) if x.until is None for g in x.gpus}
     units = [(s.node, g) for s in r.spans if s.until is None for g in s.gpus]
-    free = [u for u in units if u not in lost and u not in _taken(cluster, r, units, at)]
+    free = [u for u in units if (u[0], gpu_of(u[1])) not in lost and u not in _taken(cluster, r, units, at)]
     wanted = len(units) if workload.gpus is None else workload.gpus
     if wanted > len(free):
         sentence = f"{wanted} GPUs are asked for, and {len(free)} of the booking's {len(units)} are free."
@@ -160,7 +169,7 @@ def foreign(
 def take_away(cluster: Cluster, node: str, ref: Ref, why: str, at: int) -> Line | None:
     """A node's units leave a booking behind Berth's back; None when they have left already."""
     r = _there(cluster, ref)
-    gpus = sorted(g for s in r.spans if s.until is None and s.node == node for g in s.gpus)
+    gpus = sorted({gpu_of(g) for s in r.spans if s.until is None and s.node == node for g in s.gpus})
     if not gpus:
         raise BackendError("not_found", f"The booking has no units on node {node}.", r.ref)
     earlier = [o for o in cluster.outages.get(node, ()) if o.ref == r.ref and o.since <= at]
@@ -176,13 +185,18 @@ def _words(order: Order) -> dict[str, Any]:
     return {
         "project": order.project,
         "account": order.account,
-        "places": _by_node((p.node, g) for p in order.places for g in p.gpus),
+        "places": _by_node((p.node, number) for p in order.places for number in _numbers(p)),
         "start": int(order.window.start.timestamp()),
         "end": int(order.window.end.timestamp()),
         "people": sorted(order.people),
         "workload": None if order.workload is None else asdict(order.workload),
         "settings": dict(order.settings),
     }
+
+
+def _numbers(place: Place) -> list[int]:
+    """The units of a place as the log numbers them."""
+    return [*place.gpus, *(slice_number(s.gpu, s.start, s.size) for s in place.slices)]
 
 
 def _by_node(units: Iterable[Unit]) -> list[list[Any]]:
@@ -193,19 +207,21 @@ def _by_node(units: Iterable[Unit]) -> list[list[Any]]:
 
 
 def _possible(cluster: Cluster, order: Order) -> None:
-    if any(p.slices for p in order.places):
-        raise BackendError("unsupported", "The simulated cluster does not slice GPUs.", repr(order.places))
-    if order.units == 0:
+    if order.units == 0 and not any(p.slices for p in order.places):
         raise BackendError("invalid", "An order has at least one GPU.", order.ref.name)
     if Ref.parse(order.ref.name) is None:
         raise BackendError("invalid", "The name is not of Berth's form.", order.ref.name)
     seen: set[Unit] = set()
     for place in order.places:
-        _units_there(cluster, place.node, place.gpus)
-        for gpu in place.gpus:
-            if (place.node, gpu) in seen:
-                raise BackendError("invalid", "An order names each GPU once.", f"{place.node} {gpu}")
-            seen.add((place.node, gpu))
+        for cut in place.slices:
+            if not (0 <= cut.start and 0 < cut.size and cut.start + cut.size <= 8):
+                raise BackendError("invalid", "A slice lies inside the eight parts of a GPU's memory.", repr(cut))
+        numbers = _numbers(place)
+        _units_there(cluster, place.node, tuple(map(gpu_of, numbers)))
+        for number in numbers:
+            if meet([number], [n for node, n in seen if node == place.node]):
+                raise BackendError("invalid", "An order names each GPU once.", f"{place.node} {gpu_of(number)}")
+            seen.add((place.node, number))
     if order.workload is not None:
         _workload_possible(order.workload)
 
@@ -246,11 +262,11 @@ def _unused(
         if name == but:
             continue
         for span, since, until in held(r):
-            if span.node == node and since < last and first < until and wanted & set(span.gpus):
-                clash = ", ".join(map(str, sorted(wanted & set(span.gpus))))
+            if span.node == node and since < last and first < until and (both := meet(wanted, span.gpus)):
+                clash = ", ".join(map(str, sorted(both)))
                 raise BackendError("conflict", f"GPU {clash} of node {node} is held by another booking then.", name)
     for f in cluster.foreign.values():
-        if f.node != node or (but and f.taken_from == but) or f.who in people or not wanted & set(f.gpus):
+        if f.node != node or (but and f.taken_from == but) or f.who in people or not meet(wanted, f.gpus):
             continue
         if f.since < last and (f.until is None or first < f.until) and f.since != f.until:
             raise BackendError("conflict", f"Node {node} is used by something else then: {f.what}", f.id)

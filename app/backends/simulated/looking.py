@@ -8,7 +8,7 @@ whenever and wherever it is asked.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -21,10 +21,11 @@ from app.backends.contract import (
     Observation,
     Place,
     Ref,
+    Slice,
     UnhealthyUnit,
     WorkloadSeen,
 )
-from app.backends.simulated.state import Cluster, NodeSpec, Outage, Reservation, Run, Span
+from app.backends.simulated.state import Cluster, NodeSpec, Outage, Reservation, Run, Span, gpu_of, slice_of
 from app.kernel.window import Window
 
 FOREVER = 1 << 40
@@ -105,7 +106,7 @@ def _standing(cluster: Cluster, r: Reservation, now: int) -> Standing:
         first = min(lost)
         since = min(int(x.since.timestamp()) for x in lost)
         count = sum(len(x.gpus) for x in lost)
-        total = sum(len(s.gpus) for s in r.spans if s.until is None)
+        total = len({(s.node, gpu_of(g)) for s in r.spans if s.until is None for g in s.gpus})
         return Standing("degraded", since, in_place, None, f"{count} of {total} GPUs are lost. {first.why}", first.why)
     back = [int(x.until.timestamp()) for x in losses(cluster, r, now) if x.until is not None]
     return Standing("ready", max([in_place if in_place is not None else began, *back]), in_place, None, "")
@@ -117,7 +118,13 @@ def places(r: Reservation) -> tuple[Place, ...]:
     for span in r.spans:
         if span.until is None:
             held.setdefault(span.node, []).extend(span.gpus)
-    return tuple(Place(node, tuple(sorted(gpus))) for node, gpus in sorted(held.items()))
+    return tuple(_place(node, numbers) for node, numbers in sorted(held.items()))
+
+
+def _place(node: str, numbers: Iterable[int]) -> Place:
+    every = sorted(set(numbers))
+    slices = tuple(Slice(*cut) for cut in map(slice_of, every) if cut is not None)
+    return Place(node, tuple(n for n in every if slice_of(n) is None), slices)
 
 
 def leaving(cluster: Cluster, r: Reservation, now: int) -> tuple[Place, ...]:
@@ -127,7 +134,7 @@ def leaving(cluster: Cluster, r: Reservation, now: int) -> tuple[Place, ...]:
         if span.until is None or not _silent_since(cluster, span.node, span.until, now):
             continue
         found.setdefault(span.node, []).extend(span.gpus)
-    return tuple(Place(node, tuple(sorted(set(gpus)))) for node, gpus in sorted(found.items()))
+    return tuple(_place(node, numbers) for node, numbers in sorted(found.items()))
 
 
 def _silent_since(cluster: Cluster, node: str, at: int, now: int) -> bool:
@@ -188,7 +195,7 @@ def losses(cluster: Cluster, r: Reservation, now: int) -> tuple[LostUnits, ...]:
     for span in r.spans:
         outages = [o for o in cluster.outages.get(span.node, ()) if o.ref in (None, r.ref) and o.since <= now]
         first, last = max(began, span.since), min(limit, FOREVER if span.until is None else span.until)
-        for gpu in span.gpus if outages else ():
+        for gpu in sorted(set(map(gpu_of, span.gpus))) if outages else ():
             for since, until, why in _merged(outages, gpu, first, last, now):
                 found.setdefault((since, until, why, span.node), []).append(gpu)
     lost = [
@@ -237,7 +244,7 @@ def _outages(cluster: Cluster, r: Reservation, now: int) -> list[tuple[str, Outa
         for outage in cluster.outages.get(span.node, ()):
             if outage.since > now or outage.ref not in (None, r.ref) or span.since > max(r.ready, r.start):
                 continue
-            if outage.gpus is None or set(outage.gpus) & set(span.gpus):
+            if outage.gpus is None or set(outage.gpus) & set(map(gpu_of, span.gpus)):
                 found.append((span.node, outage))
     found.sort(key=lambda pair: (pair[1].since, FOREVER if pair[1].until is None else pair[1].until))
     return found
@@ -302,7 +309,8 @@ def run_times(cluster: Cluster, r: Reservation, run: Run, now: int) -> RunTimes:
         for loss in losses(cluster, r, now):
             since = max(start, int(loss.since.timestamp()))
             still = loss.until is None or loss.until.timestamp() > start
-            if still and any((loss.node, gpu) in (run.units or ()) for gpu in loss.gpus):
+            mine = {(node, gpu_of(number)) for node, number in run.units or ()}
+            if still and any((loss.node, gpu) in mine for gpu in loss.gpus):
                 ends.append((since, "failed", f"It lost GPUs of node {loss.node}. {loss.why}"))
     end, state, why = min(ends, key=lambda e: e[0])
     if end <= now:

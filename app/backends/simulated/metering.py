@@ -16,7 +16,7 @@ import numpy as np
 from app.backends.contract import Sample
 from app.backends.simulated.curves import Card, Floats, Ints, Stint, curve, key_of
 from app.backends.simulated.looking import FOREVER, begun, instant, run_times
-from app.backends.simulated.state import Cluster, Reservation, Unit
+from app.backends.simulated.state import Cluster, Reservation, Unit, gpu_of, slice_of
 
 _EPOCH_MINUTE = 60
 
@@ -65,10 +65,14 @@ def stretches(cluster: Cluster, r: Reservation, seed: int, since: int, until: in
             else:
                 for gpu in o.gpus:
                     lost.setdefault(gpu, []).append(piece)
-        for gpu in span.gpus:
-            unit = (span.node, gpu)
-            stints = tuple(stint for run, stint in ran if run.units is None or unit in run.units)
-            card = Card(key_of(seed, span.node, gpu), spec.power_watts, memory)
+        for gpu in sorted(set(map(gpu_of, span.gpus))):
+            unit, numbers = (span.node, gpu), [n for n in span.gpus if gpu_of(n) == gpu]
+            units = {(span.node, number) for number in numbers}
+            stints = tuple(stint for run, stint in ran if run.units is None or units & set(run.units))
+            # of a GPU that is cut, what is measured is the booking's slices together
+            eighths = sum(cut[2] for cut in map(slice_of, numbers) if cut is not None) or 8
+            watts = spec.power_watts and max(1, spec.power_watts * eighths // 8)
+            card = Card(key_of(seed, span.node, gpu), watts, memory and memory * eighths / 8)
             found.append(Stretch(unit, card, first, last, stints, tuple(lost.get(gpu, ())), (*unseen, *down)))
     return sorted(found, key=lambda s: (s.unit, s.first))
 

@@ -7,12 +7,43 @@ may be added to the log in `deciding`. Times are whole seconds since 1970 (the c
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 Unit = tuple[str, int]
-"""A GPU: its node's name and its index there."""
+"""A GPU, or a slice of one: its node's name and its number there. A GPU's number is its index, a slice's is made by
+`slice_number`, so that both can stand in the log side by side."""
+
+_SLICED = 1 << 16
+
+
+def slice_number(gpu: int, start: int, size: int) -> int:
+    """The number of a slice: which GPU, from which eighth of its memory on, how many."""
+    return _SLICED + (gpu << 8) + (start << 4) + size
+
+
+def gpu_of(number: int) -> int:
+    """The index of the GPU that a number means, or means a part of."""
+    return number if number < _SLICED else (number - _SLICED) >> 8
+
+
+def slice_of(number: int) -> tuple[int, int, int] | None:
+    """(GPU, first eighth, eighths) of a slice, None for a whole GPU."""
+    return None if number < _SLICED else (gpu_of(number), number >> 4 & 15, number & 15)
+
+
+def meet(some: Iterable[int], others: Iterable[int]) -> set[int]:
+    """The GPUs of a node on which units of the two are the same, or parts of the same."""
+    taken: dict[int, int] = {}
+    for number in others:
+        taken[gpu_of(number)] = taken.get(gpu_of(number), 0) | _eighths(number)
+    return {gpu_of(n) for n in some if taken.get(gpu_of(n), 0) & _eighths(n)}
+
+
+def _eighths(number: int) -> int:
+    cut = slice_of(number)
+    return 255 if cut is None else ((1 << cut[2]) - 1) << cut[1]
 
 
 @dataclass(frozen=True, slots=True)
