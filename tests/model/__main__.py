@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import random
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -17,6 +19,7 @@ def main() -> int:
     words = parser.parse_args()
     seed = words.seed if words.seed is not None else random.SystemRandom().randrange(10**9)
     print(f"seed {seed}, {words.steps} steps", flush=True)
+    logging.disable(logging.WARNING)  # a cluster that breaks down is what is wanted here
     begun = time.monotonic()
     tally = _pure(words.steps, seed) if words.pure else _real(words.steps, seed)
     print(tally.report())
@@ -42,12 +45,17 @@ def _real(steps: int, seed: int):
         with tempfile.TemporaryDirectory() as folder:
             company = Company(database, Path(folder))
             try:
-                return History(company, seed).run(steps)
+                return History(company, seed).run(steps, _progress)
             finally:
                 company.close()
                 drop_database(addresses.superuser_url, database.name)
     finally:
         servers.stop()
+
+
+def _progress(step: int) -> None:
+    if step % 100 == 0:
+        print(f"{step} steps", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -95,6 +95,8 @@ class Thing:
     linger: int
     in_place: int | None = None
     released: int | None = None
+    breaks: list[tuple[int, int]] = field(default_factory=list)
+    """From its end by an order to when a later end reached the cluster: nothing stood there."""
 
     @property
     def over(self) -> int:
@@ -296,7 +298,7 @@ class Engine:
     def seconds_there(self, thing: Thing, gpu: int, begin: int, until: int) -> int:
         """Seconds of `[begin, until)` in which the unit was there, second by second where anything was wrong."""
         end = min(until, thing.over)
-        out = [
+        out = [*thing.breaks] + [
             (s, u if u is not None else end)
             for g, s, u in self.down
             if g == gpu and s < end and (u is None or u > begin)
@@ -821,6 +823,9 @@ class Engine:
                 for g, s, u in self.down
                 if g in thing.gpus and s < end and (u is None or u > thing.in_place)
             )
+            lost = self.union(
+                lost, [Outage(g, instant(s), instant(u), "Over.") for s, u in thing.breaks for g in thing.gpus]
+            )
         if now >= thing.over:
             if now >= thing.empty and not any(s <= now < u for g, s, u in self.dirty if g in thing.gpus):
                 return Seen("gone", instant(thing.over), since, instant(thing.empty), lost)
@@ -831,6 +836,20 @@ class Engine:
             return Seen("blocked", instant(thing.ready), why="Units are not empty.")
         state = "degraded" if any(o.until is None for o in lost) else "ready"
         return Seen(state, since, since, None, lost)
+
+    def union(self, lost: tuple[Outage, ...], more: list[Outage]) -> tuple[Outage, ...]:
+        """Losses of a unit that do not overlap, as the contract has them."""
+        if not more:
+            return lost
+        found: list[Outage] = []
+        for o in sorted([*lost, *more], key=lambda o: (o.unit, o.since)):
+            last = found[-1] if found and found[-1].unit == o.unit else None
+            if last is not None and (last.until is None or o.since <= last.until):
+                until = None if last.until is None or o.until is None else max(last.until, o.until)
+                found[-1] = replace(last, until=until)
+            else:
+                found.append(o)
+        return tuple(found)
 
     def call(self, b: One, call: str) -> None:
         w, thing = b.view.window, b.thing
@@ -843,6 +862,10 @@ class Engine:
             thing.end = max(second(w.end), self.now)
             if thing.in_place is None or thing.gpus >= b.gpus:
                 thing.gpus = b.gpus
+        elif call == "ensure" and thing is not None and thing.released is None and self.now < second(w.end):
+            if thing.in_place is not None and thing.over < self.now:  # made anew, and what lies between is told as lost
+                thing.breaks.append((thing.over, self.now))
+            thing.end, thing.gpus = second(w.end), b.gpus
         elif call == "release" and thing is not None and thing.released is None and self.now < thing.end:
             thing.released = self.now
 

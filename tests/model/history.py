@@ -21,6 +21,7 @@ from uuid import UUID
 from app.backends.contract import BackendError
 from app.kernel.errors import Alternative, Problem, Refused
 from tests.model.asking import Asking
+from tests.model.bills import bills_agree
 from tests.model.company import PEOPLE, Company, Row, codes, key_of
 from tests.model.editing import Editing
 from tests.model.promises import FINAL, HOLDING, Account, Promises
@@ -75,12 +76,14 @@ class History(Asking, Editing, Running):
             "price": 1, "end_project": 1, "renewal": 1, "renew": 1, "time": 22, "look": 3, "fault": 9,
         }  # fmt: skip
 
-    def run(self, steps: int) -> Tally:
+    def run(self, steps: int, told: Callable[[int], None] = lambda _: None) -> Tally:
         """So many steps; Broken with the last of them and how to run them again when a promise does not hold."""
         try:
             for _ in range(steps):
                 self.step()
+                told(self.number)
             self._look_at_everything()
+            self.tally.reached["bills compared"] += bills_agree(self.company, self.promises.accounts)
         except Exception as error:
             told = "\n".join(self.log)
             raise Broken(
