@@ -48,7 +48,7 @@ def _waits(booking: Booking, wait: Wait, changes: bool, speech: Speech) -> Note:
 
 def _offered(booking: Booking, wait: Wait, changes: bool, speech: Speech) -> Note:
     assert wait.offer is not None
-    window, _, amount = wait.offer.at(speech.now, booking.units)
+    window, _, amount = wait.offer.at(speech.now, booking.units, booking.share840)
     left = words.countdown(wait.offer.until - speech.now)
     when = words.span(window.start, window.end, speech.zone, speech.now)
     price = words.money(amount, booking.currency)
