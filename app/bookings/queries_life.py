@@ -162,8 +162,12 @@ def told_at(work: Work, account_id: UUID, keys: list[str]) -> datetime | None:
 # --- other units ------------------------------------------------------------------------------------------------------
 
 
-def leave_units(work: Work, hold_ids: list[UUID], at: datetime) -> None:
-    """These holds are the booking's no longer, from `at` on; a hold that has not begun never was. Locked by the caller."""
+def leave_units(work: Work, hold_ids: list[UUID], at: datetime, running: bool) -> None:
+    """These holds are the booking's no longer, from `at` on. Those of one that runs stay blocked until the cluster says
+    that nothing of it is on them; one that has not begun never had them. Locked by the caller."""
+    if running:
+        work.pg.execute("UPDATE holds SET left_at = %s WHERE id = ANY(%s)", [at, hold_ids])
+        return
     work.pg.execute(
         """UPDATE holds SET live = false, left_at = greatest(%(at)s, lower(during)),
                   during = tstzrange(lower(during), least(upper(during), greatest(%(at)s, lower(during) + interval '1 second')))

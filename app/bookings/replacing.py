@@ -141,7 +141,7 @@ def _part_shape(booking: Booking, leaves: Sequence[Held], stay: Sequence[Held]) 
         return _whole_shape(booking)
     if booking.nodes and booking.per_node:
         return Shape(nodes=len(leaves), per_node=booking.per_node)
-    return Shape(units=sum(len(h.gpus) for h in leaves))
+    return Shape(units=sum(len(h.units) for h in leaves))
 
 
 def _whole_shape(booking: Booking) -> Shape:
@@ -173,7 +173,7 @@ def _write(
     new = [(new_id(), part.node_id, queries.multirange(part.positions)) for part in parts]
     try:
         with work.pg.transaction():
-            queries_life.leave_units(work, [h.id for h in leaves], now)
+            queries_life.leave_units(work, [h.id for h in leaves], now, view.state is State.ACTIVE)
             ground.make_way(work, found.moves, now)
             queries_life.take_units(work, booking.id, allocation.id, new, start, end, pinned)
     except (ExclusionViolation, ground.MovedMeanwhile):

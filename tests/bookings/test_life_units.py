@@ -53,6 +53,13 @@ def node_of(world: World, booking: Booking) -> str:
     return held(world, booking)[0].node
 
 
+def blocked(world: World, booking: Booking, node: str) -> bool:
+    """Whether a booking still keeps others from a node."""
+    with world.work() as work:
+        sql = "SELECT FROM holds h JOIN nodes n ON n.id = h.node_id WHERE h.live AND h.booking_id = %s AND n.name = %s"
+        return bool(work.pg.execute(sql, [booking.id, node]).rowcount)
+
+
 def events(world: World, booking: Booking) -> list[str]:
     with world.work("physics") as work:
         return [line.event for line in queries.history_of(work, booking.id)]
@@ -181,7 +188,10 @@ def test_only_the_dead_node_is_replaced_and_its_time_is_credited(make: Make) -> 
     assert events(world, booking).count("replace") == 1
     assert conditions(world, booking) == []
     pass_minutes(world, 60)
-    world.backend.faults.node_returns(dead)  # until then nobody could see that it is empty
+    assert blocked(world, booking, dead), "nobody has seen that it is empty"
+    world.backend.faults.node_returns(dead)
+    pass_minutes(world, 3)
+    assert not blocked(world, booking, dead)
     pass_minutes(world, 3 * 60)
     ended = world.look(booking)
     assert (ended.state, ended.outcome) == ("ENDED", "completed")
