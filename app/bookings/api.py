@@ -239,7 +239,7 @@ def answer_of(work: Work, response: Response, booking: Booking) -> dict[str, Any
     return {
         **booking_json(booking, more.charged),
         "nodes": [
-            {"node": h.node, "units": len(h.gpus), "indices": list(h.local_gpus), "planned": planned} for h in more.held
+            {"node": h.node, "units": len(h.units), "indices": list(h.local_gpus), "planned": planned} for h in more.held
         ],
         "prices": [
             {"start": rules.iso(s.window.start), "end": rules.iso(s.window.end), "unit_price": str(s.per_hour)}

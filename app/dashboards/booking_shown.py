@@ -49,7 +49,7 @@ def booking_page(work: Work, actor: Actor, booking: Booking, zone: str, by: str 
     lines = bookings.history_of(work, booking.id)
     past = bookings.conditions_of(work, booking.id, open_only=False)
     idle = _idle_for(booking, past, seen, now)
-    names = () if booking.state in _NEVER else tuple((h.node, len(h.gpus)) for h in held)
+    names = () if booking.state in _NEVER else tuple((h.node, len(h.units)) for h in held)
     currency = booking.currency
     return BookingPage(
         number=booking.label,

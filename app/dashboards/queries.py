@@ -46,7 +46,7 @@ class OwnBooking:
 @dataclass(frozen=True, slots=True)
 class Trouble:
     """Time in which units of a node were no capacity, or were in use by others than Berth. `state` is of the node
-    ("down", "drained", "unknown"), "faulty" for single units, or "external". Ranges are positions; none: the node."""
+    ("down", "drained", "unknown"), "maintenance" where it is announced, "faulty" for single units, or "external". Ranges are positions; none: the node."""
 
     node_id: int
     state: str
@@ -107,7 +107,7 @@ def own_bookings(work: Work, held: Iterable[HeldRange]) -> dict[UUID, OwnBooking
 
 
 def troubles(work: Work, nodes: Sequence[int], window: Window) -> list[Trouble]:
-    """Outages, faults and external use on these nodes in a window."""
+    """Outages, faults, external use and announced maintenance on these nodes in a window."""
     values = {"nodes": list(nodes), "start": window.start, "end": window.end}
     outages = work.pg.execute(
         """SELECT node_id, state, since, until, coalesce(why, '') FROM node_outages
@@ -125,7 +125,15 @@ def troubles(work: Work, nodes: Sequence[int], window: Window) -> list[Trouble]:
             WHERE node_id = ANY(%(nodes)s) AND since < %(end)s AND (ended_at IS NULL OR ended_at > %(start)s)""",
         values,
     ).fetchall()
+    announced = work.pg.execute(
+        """SELECT x.node_id, greatest(lower(m.during), %(start)s), least(upper(m.during), m.cancelled_at, %(end)s), m.name
+             FROM maintenance_nodes x JOIN maintenances m ON m.id = x.maintenance_id
+            WHERE x.node_id = ANY(%(nodes)s) AND m.during && tstzrange(%(start)s, %(end)s)
+              AND (m.cancelled_at IS NULL OR m.cancelled_at > greatest(lower(m.during), %(start)s))""",
+        values,
+    ).fetchall()
     return [
+        *(Trouble(node, "maintenance", (), since, until, name) for node, since, until, name in announced),
         *(Trouble(node, state, (), since, until, why) for node, state, since, until, why in outages),
         *(
             Trouble(node, "faulty", ((64 * gpu, 64 * gpu + 64),), since, until, why)

@@ -19,7 +19,7 @@ from app.dashboards import queries
 from app.dashboards.cards import whole_nodes
 from app.dashboards.queries import HeldRange, OwnBooking, Trouble
 from app.inventory import queries as inventory
-from app.inventory.facts import POSITIONS_PER_GPU, NodeCapacity, Pool, PoolCapacity
+from app.inventory.facts import NodeCapacity, Pool, PoolCapacity
 from app.kernel.actor import Actor
 from app.kernel.window import Window, local_midnight
 from app.plumbing.db import Work
@@ -67,11 +67,17 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A node with its pool's kind, and its label's parts."""
+    """A node with its pool's kind, and its label's parts. `cut`: the profile, where its units are slices."""
 
     at: NodeCapacity
     kind: str
     group: str
+    cut: str = ""
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """A node that has whole GPUs and slices has a row for each kind."""
+        return self.kind, self.at.node_id
 
 
 def timeline(work: Work, actor: Actor, zone: ZoneInfo, asked: Asked) -> TimelinePage:
@@ -144,18 +150,23 @@ def _capacity(
     units are free at this instant."""
     starts = list(range(epoch(window.start), epoch(window.end), int(step.total_seconds())))
     nodes: list[_Node] = []
+    by_id = {pool.id: pool for pool in pools}
     free, free_now = [np.zeros((0, len(starts)), np.int64)], 0
     for _, capacity in sorted(inventory.capacity_of(work, pools).items()):
         snapshot, _, ids = offers.snapshot(work, capacity)
         busy = queries.busy_in(work, ids, window, now)
         full = snapshot.with_busy(busy.plus(snapshot.busy))
-        free.append(_free_by_node(full, starts, epoch(window.end)))
+        some = [i for i, node in enumerate(capacity.nodes) if node.units]  # a node that is all cut has no whole GPUs
+        free.append(_free_by_node(full, starts, epoch(window.end))[some])
         if window.contains(now):
             free_now += int(_free_by_node(full, [epoch(now)], epoch(now) + 1).sum())
         else:
             free_now += _free_at(work, capacity, now)
         label = kinds[capacity.kind]
-        nodes += (_Node(node, label, _group_of(node, by, label)) for node in capacity.nodes)
+        pool = by_id[capacity.pool_id]
+        cut = pool.kind.removeprefix(f"{pool.slice_of}-") if pool.slice_of else ""
+        found = (capacity.nodes[i] for i in some)
+        nodes += (_Node(node, label, _group_of(node, by, label), cut) for node in found)
     return nodes, np.concatenate(free), starts, free_now
 
 
@@ -250,7 +261,7 @@ def _groups(
     groups = []
     for position, (label, found) in enumerate(members.items()):
         of = [nodes[i].at for i in found]
-        shown = tuple(rows[n.node_id] for n in of if n.node_id in rows)
+        shown = tuple(rows[nodes[i].key] for i in found if nodes[i].key in rows)
         out = sum(len(n.units) - n.offered.bit_count() for n in of)
         groups.append(
             TimelineGroup(
@@ -292,31 +303,39 @@ def _natural(label: str) -> list[tuple[int, int, str]]:
     return [*parts, (1, 0, word)]
 
 
-def _rows(work: Work, actor: Actor, nodes: Sequence[_Node], window: Window, now: datetime) -> dict[int, TimelineRow]:
-    """A row for each node, by its id."""
-    ids = [n.at.node_id for n in nodes]
+def _rows(
+    work: Work, actor: Actor, nodes: Sequence[_Node], window: Window, now: datetime
+) -> dict[tuple[str, int], TimelineRow]:
+    """A row for each node and kind."""
+    ids = sorted({n.at.node_id for n in nodes})
     if not ids:
         return {}
     held = queries.held_ranges(work, ids, window, now)
     own = queries.own_bookings(work, held)
-    bars: dict[int, list[Bar]] = {i: [] for i in ids}
-    by_id = {n.at.node_id: n.at for n in nodes}
+    bars: dict[tuple[str, int], list[Bar]] = {n.key: [] for n in nodes}
+    by_id: dict[int, list[_Node]] = {}
+    for node in nodes:
+        by_id.setdefault(node.at.node_id, []).append(node)
     for one in held:
-        bars[one.node_id] += _held_bars(by_id[one.node_id], one, own, actor, now)
+        for node in by_id[one.node_id]:
+            bars[node.key] += _held_bars(node.at, one, own, actor, now)
     operator = bool(actor.platform_roles & {"operator", "auditor"})
     for trouble in queries.troubles(work, ids, window):
-        bars[trouble.node_id] += _trouble_bars(by_id[trouble.node_id], trouble, window, operator)
-    return {i: _row(by_id[i], tuple(sorted(bars[i], key=lambda b: (b.start, b.first)))) for i in ids}
+        for node in by_id[trouble.node_id]:
+            bars[node.key] += _trouble_bars(node.at, trouble, window, operator)
+    return {n.key: _row(n, tuple(sorted(bars[n.key], key=lambda b: (b.start, b.first)))) for n in nodes}
 
 
-def _row(node: NodeCapacity, bars: tuple[Bar, ...]) -> TimelineRow:
+def _row(of: _Node, bars: tuple[Bar, ...]) -> TimelineRow:
+    node = of.at
     units, offered = len(node.units), node.offered.bit_count()
     note = ""
     if node.state != "ready":
         note = {"down": "down", "drained": "drained", "unknown": "not observed"}[node.state]
     elif offered < units:
         note = f"{offered} of {units}"
-    return TimelineRow(node.name, max(units, 1), bars, note, bad=node.state == "down" or 0 < offered < units)
+    name = f"{node.name} {of.cut}" if of.cut else node.name
+    return TimelineRow(name, max(units, 1), bars, note, bad=node.state == "down" or 0 < offered < units)
 
 
 def _held_bars(
@@ -345,10 +364,9 @@ def _trouble_bars(node: NodeCapacity, trouble: Trouble, window: Window, operator
     end = trouble.end or window.end
     if trouble.start >= end:
         return []
-    kind: Any = {"external": "external", "drained": "maint"}.get(trouble.state, "faulty")
-    label = {"external": "External use", "drained": "Drained", "down": "Down", "unknown": "Not observed"}.get(
-        trouble.state, "Faulty"
-    )
+    kind: Any = {"external": "external", "drained": "maint", "maintenance": "maint"}.get(trouble.state, "faulty")
+    words_for = {"external": "External use", "drained": "Drained", "down": "Down", "unknown": "Not observed"}
+    label = (words_for | {"maintenance": "Maintenance"}).get(trouble.state, "Faulty")
     # what runs there is somebody's, and its name may say whose
     if trouble.why and (operator or trouble.state != "external"):
         label = f"{label}: {trouble.why}"
@@ -360,9 +378,8 @@ def _trouble_bars(node: NodeCapacity, trouble: Trouble, window: Window, operator
 
 def _place(node: NodeCapacity, lower: int, upper: int) -> tuple[int, int] | None:
     """Which of the node's units a range of positions touches: the first and how many; None for units it has no more."""
-    first = max(lower // POSITIONS_PER_GPU - node.first_gpu, 0)
-    last = min((upper + POSITIONS_PER_GPU - 1) // POSITIONS_PER_GPU - node.first_gpu, max(len(node.units), 1))
-    return (first, last - first) if first < last else None
+    touched = [i for i, unit in enumerate(node.units) if unit[0] < upper and lower < unit[1]]
+    return (touched[0], touched[-1] - touched[0] + 1) if touched else None
 
 
 def read_day(text: str) -> date | None:
