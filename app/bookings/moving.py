@@ -69,9 +69,7 @@ def quote_move(work: Work, actor: Actor, booking_id: UUID, to: To) -> Relocation
     booking = see(work, actor, booking_id)
     allow(actor, booking)
     now = work.product_now()
-    view = view_now(work, booking, now) if booking.state != State.WAITING else None
-    if view is None or view.state is not State.BOOKED:
-        raise not_in_state(booking, State(booking.state) if view is None else view.state, "moved")
+    _check_state(work, booking, now)
     desk = _desk(work, actor, booking, project_of(work, booking), now)
     ask = _ask(booking, to)
     _refuse(_unmoved(booking, ask))
@@ -96,6 +94,7 @@ def move(
         return done
     booking = see(work, actor, booking_id)
     allow(actor, booking)
+    _check_state(work, booking, work.product_now())
     project = project_of(work, booking)
     ask = _ask(booking, to)
     _refuse(_unmoved(booking, ask))
@@ -123,6 +122,13 @@ def move(
     after = queries.find_booking(work, booking_id)
     assert after is not None
     return after
+
+
+def _check_state(work: Work, booking: Booking, now: datetime) -> None:
+    """Before anything is looked for: what is over is not told that there is no room."""
+    state = view_now(work, booking, now).state
+    if state is not State.BOOKED:
+        raise not_in_state(booking, state, "moved")
 
 
 def _desk(work: Work, actor: Actor, booking: Booking, project: Project, now: datetime) -> Desk:

@@ -121,8 +121,8 @@ class Company:
         without = frozenset({"mail.send"}) if seeing else SEEING
         rounds.do_all(self.world.plumbing, rounds.Haste(PACE, without, fine_for=timedelta(0)))
 
-    def pass_time(self, length: timedelta) -> None:
-        """Step through every instant at which something is due, to `length` from now, and look at the cluster there."""
+    def pass_time(self, length: timedelta, seeing: bool) -> None:
+        """Step through every instant at which something is due, to `length` from now. `seeing`: as in `settle`, there."""
         until = self.now + length
         while True:
             self.settle()
@@ -131,7 +131,7 @@ class Company:
                 break
             self.set_clock(max(following, self.now + timedelta(seconds=1)))
         self.set_clock(until)
-        self.settle(seeing=True)
+        self.settle(seeing)
 
     def look(self) -> None:
         """Have the cluster looked at now."""

@@ -73,7 +73,7 @@ class History(Asking, Editing, Running):
             "book": 26, "wait": 8, "extend": 8, "shrink": 6, "move": 6, "hand_over": 3, "share": 2, "cancel": 8, "release": 5,
             "approve": 4, "reject": 2, "withdraw": 2, "accept": 4, "decline": 2, "claim": 2, "series": 2, "cancel_series": 1,
             "change_series": 1, "class": 2, "cancel_class": 1, "maintenance": 1, "call_off": 1, "policy": 2, "limit": 2,
-            "price": 1, "end_project": 1, "renewal": 1, "renew": 1, "time": 22, "look": 3, "fault": 9,
+            "price": 1, "end_project": 1, "renewal": 1, "renew": 1, "time": 18, "look": 3, "fault": 9,
         }  # fmt: skip
 
     def run(self, steps: int, told: Callable[[int], None] = lambda _: None) -> Tally:

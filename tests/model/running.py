@@ -53,7 +53,7 @@ class Running:
         length = timedelta(minutes=self.chance.choices([2, 10, 30, 60, 150], [3, 4, 5, 4, 1])[0])
         length += timedelta(seconds=self.chance.choice([0, 0, 0, 1, 17]))
         self.tally.count("time", None)
-        self.company.pass_time(length)
+        self.company.pass_time(length, seeing=self.chance.random() < 0.3)
         self.say(f"{length} later")
 
     def do_look(self) -> None:

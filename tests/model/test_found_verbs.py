@@ -1,0 +1,34 @@
+"""What random histories have found in verbs, each as small as it gets, on the real database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from app.bookings import moving
+from app.bookings.moving import To
+from app.kernel.errors import Conflict
+from tests.world import START, World, make_world, nodes_csv
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def world(database, tmp_path) -> Iterator[World]:
+    made = make_world(database, tmp_path, csv=nodes_csv(1, gpus=1))
+    yield made
+    made.close()
+
+
+def test_a_move_of_what_is_over_says_so_as_its_quote_does_and_not_that_there_is_no_room(world: World) -> None:
+    over = world.book(start=(START + HOUR).isoformat())
+    world.do("cancel", over)
+    world.book(start=(START + 2 * HOUR).isoformat())
+    to = To(start=START + 2 * HOUR)
+    with pytest.raises(Conflict) as quoted, world.work("physics") as work:
+        moving.quote_move(work, world.actor("physics-member"), over.id, to)
+    with pytest.raises(Conflict) as moved:
+        world.do(moving.move, over, to=to)
+    assert quoted.value.code == moved.value.code == "wrong_state"
