@@ -182,14 +182,18 @@ def _told_outages(view: BookingView, seen: Seen, last: datetime) -> list[Change]
     """What the cluster says of outages, as far as it is new, cut to the time in which the units were provided."""
     changes: list[Change] = []
     for told in _clipped(view, seen, last):
-        known = [o for o in follow(view, changes).outages if o.unit == told.unit]
-        same = next((o for o in known if o.since == told.since), None)
-        if same is not None:
-            if same.until is None and told.until is not None:
-                changes.append(Regain(told.unit, told.since, told.until))
-        elif not any(o.since <= told.since and (o.until is None or told.since < o.until) for o in known):
-            later = [o.since for o in known if o.since > told.since and (told.until is None or o.since < told.until)]
-            changes.append(Lose(replace(told, until=min(later)) if later else told))
+        known = sorted((o for o in follow(view, changes).outages if o.unit == told.unit), key=lambda o: o.since)
+        at: datetime | None = told.since  # up to here it is known; None: it is known to last
+        for o in known:
+            if at is None or (told.until is not None and o.since >= told.until):
+                break
+            if o.until is None and told.since <= o.since and told.until is not None:
+                changes.append(Regain(o.unit, o.since, told.until))
+            if at < o.since:
+                changes.append(Lose(replace(told, since=at, until=o.since)))
+            at = None if o.until is None else max(at, o.until)
+        if at is not None and (told.until is None or at < told.until):
+            changes.append(Lose(replace(told, since=at)))
     return changes
 
 

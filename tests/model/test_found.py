@@ -68,3 +68,27 @@ def test_what_ended_by_the_last_order_was_provided_until_it_was_left() -> None:
     assert not [
         c for c in apply_observation(view, Seen("gone", at(5990), at(0), at(5990)), at(6001)) if hasattr(c, "outage")
     ]
+
+
+def test_an_outage_that_turns_out_to_have_lasted_longer_counts_for_the_rest_too() -> None:
+    """The unit was back for no second: the cluster joins the two losses, the first of which was told as over."""
+    view = BookingView(State.ACTIVE, window(0, 7200), units=(0,), provided_at=at(0), asked=True, ensured=1)
+
+    def told(now: int, since: int, until: int | None) -> None:
+        nonlocal view
+        lost = (Outage(0, at(since), None if until is None else at(until)),)
+        seen = Seen("ready" if until else "degraded", at(since), at(0), None, lost)
+        view = follow(view, apply_observation(view, seen, at(now)))
+
+    told(1000, 600, 900)
+    told(1500, 600, None)
+    assert [(o.since, o.until) for o in view.outages] == [(at(600), at(900)), (at(900), None)]
+    told(1600, 600, None)
+    told(2000, 600, 1800)
+    told(2100, 300, 2000)
+    assert sorted((o.since, o.until) for o in view.outages) == [
+        (at(300), at(600)),
+        (at(600), at(900)),
+        (at(900), at(1800)),
+        (at(1800), at(2000)),
+    ]
