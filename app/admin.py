@@ -7,18 +7,15 @@ others could see them. Repeating a command is harmless, or says in one sentence 
 
 from __future__ import annotations
 
-import os
-import pwd
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
 import typer
 
-from app.settings import Settings, WrongSettings, load_settings
+from app.terminal import ask_password, refuse, settings_or_say, terminal_user
 
 if TYPE_CHECKING:
     from app.kernel.actor import Actor
@@ -57,7 +54,7 @@ def roles(
 
     from app.plumbing.roles import ensure_roles
 
-    settings = _settings()
+    settings = settings_or_say()
     if not settings.database_url or not settings.database_owner_url:
         refuse("Set DATABASE_URL and DATABASE_OWNER_URL to what they are going to be: berth_app and berth_owner.")
     try:
@@ -239,7 +236,7 @@ def set_password(context: typer.Context, login: Login, generate: Generate = Fals
 
     with _work(context) as (work, actor):
         account_id = _known(work, login)
-        password = _password(generate)
+        password = ask_password(generate)
         actions.set_password(work, actor, account_id, password)
     if generate:
         typer.echo(f"Password: {password}")
@@ -356,7 +353,7 @@ def _work(context: typer.Context) -> Iterator[tuple[Work, Actor]]:
     from app.plumbing.db import DangerousRole, Database, make_engine, refuse_dangerous_role
     from app.plumbing.running import NotRunning, running_database
 
-    settings = _settings(data=context.obj)
+    settings = settings_or_say(data=context.obj)
     try:
         database = Database(make_engine(running_database(settings)), wall_now)
     except NotRunning as error:
@@ -364,7 +361,7 @@ def _work(context: typer.Context) -> Iterator[tuple[Work, Actor]]:
     try:
         with database.work() as work:
             refuse_dangerous_role(work.pg)
-            yield work, Actor(None, f"berth admin, {_terminal_user()}")
+            yield work, Actor(None, f"berth admin, {terminal_user()}")
     except (Problem, DangerousRole) as error:
         refuse(str(error))
     except (OperationalError, psycopg.OperationalError) as error:
@@ -384,7 +381,7 @@ def _account(work: Work, actor: Actor, login: str, name: str | None, generate: b
     if found is not None:
         typer.echo(f"The account {login} is there already; its password stays as it is.")
         return found, None
-    password = _password(generate)
+    password = ask_password(generate)
     made = actions.create_account(
         work, actor, login=login, name=name or login.partition("@")[0], password=password, zone=_ZONE
     )
@@ -435,37 +432,3 @@ def _project(work: Work, slug: str) -> UUID:
     if found is None:
         refuse(f"There is no project {slug} in this tenant. Make it with `berth admin create-project`.")
     return found.id
-
-
-def _password(generate: bool) -> str:
-    """Asked for twice at a terminal, else one line of standard input."""
-    if generate:
-        from app.accounts.secrets import new_password
-
-        return new_password()
-    if sys.stdin.isatty():
-        return typer.prompt("Password (10 characters or more)", hide_input=True, confirmation_prompt="Once more")
-    password = sys.stdin.readline().rstrip("\r\n")
-    if not password:
-        refuse("There is no terminal to ask for a password: give it as a line on standard input, or say --generate.")
-    return password
-
-
-def _terminal_user() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # in some containers nobody has this number
-        return f"user {os.getuid()}"
-
-
-def _settings(**values: Any) -> Settings:
-    try:
-        return load_settings(**values)
-    except WrongSettings as error:
-        refuse(str(error))
-
-
-def refuse(sentence: str) -> NoReturn:
-    """One sentence and exit code 1; never a traceback for what a person can mend."""
-    typer.echo(f"berth: {sentence}", err=True)
-    raise SystemExit(1)

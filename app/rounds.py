@@ -17,6 +17,7 @@ from app.billing import actions as billing
 from app.bookings import (
     due,
     project_end,
+    queries_keys,
     queries_requests,
     reconcile,
     reconcile_look,
@@ -184,7 +185,7 @@ def tidy(plumbing: Plumbing) -> None:
             every = [tenant.id for tenant in tenants(work)]
     for tenant_id in every:
         with plumbing.database.work(tenant_id) as work:
-            while bookings.forget_keys(work, work.wall - KEYS_KEPT):
+            while queries_keys.forget_keys(work, work.wall - KEYS_KEPT):
                 work.keep()
 
 

@@ -13,7 +13,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from app.accounts import audit
-from app.bookings import due, queries, queries_displacing, schedule, waitlist
+from app.bookings import due, queries, queries_displacing, queries_keys, schedule, waitlist
 from app.bookings.edits import Key, caught_up, check_version, look_now, not_in_state, view_now
 from app.bookings.facts import Booking
 from app.bookings.lifecycle import Event, State, cancel_event, leave
@@ -73,7 +73,7 @@ def displace(
     found, tenant = _find(work, actor, label)
     if key is not None:
         mine = hashlib.sha256(f"{actor.account_id}\n".encode() + key.body_hash).digest()
-        kept = queries.take_key(work, key.key, "displace", mine, found.id)
+        kept = queries_keys.take_key(work, key.key, "displace", mine, found.id)
         if kept is not None:
             if (kept.verb, kept.body_hash, kept.booking_id) != ("displace", mine, found.id):
                 raise Conflict("idempotency_key_reused", "This idempotency key was used for another request.")

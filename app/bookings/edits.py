@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from app.bookings import due, policies, queries, watching
+from app.bookings import due, policies, queries, queries_keys, watching
 from app.bookings.facts import Booking, Project
 from app.bookings.lifecycle import BookingView, Pace, State, follow, tick
 from app.bookings.moves import write_changes
@@ -48,7 +48,7 @@ def kept_before(work: Work, actor: Actor, key: Key | None, verb: str, made: UUID
         return None
     # a key answers only to whoever used it: the same words of somebody else are another request
     mine = hashlib.sha256(f"{actor.account_id}\n".encode() + key.body_hash).digest()
-    kept = queries.take_key(work, key.key, verb, mine, made)
+    kept = queries_keys.take_key(work, key.key, verb, mine, made)
     if kept is None:
         return None
     if kept.verb != verb or kept.body_hash != mine:

@@ -46,7 +46,8 @@ class OwnBooking:
 @dataclass(frozen=True, slots=True)
 class Trouble:
     """Time in which units of a node were no capacity, or were in use by others than Berth. `state` is of the node
-    ("down", "drained", "unknown"), "maintenance" where it is announced, "faulty" for single units, or "external". Ranges are positions; none: the node."""
+    ("down", "drained", "unknown"), "maintenance" where it is announced, "faulty" for single units, or "external". Ranges
+    are positions; none: the node."""
 
     node_id: int
     state: str

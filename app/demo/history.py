@@ -18,7 +18,7 @@ import psycopg
 from app import rounds
 from app.accounts import queries as accounts
 from app.bookings import actions as bookings
-from app.bookings import due, extending, leaving, queries
+from app.bookings import due, extending, leaving, queries_keys
 from app.bookings.edits import Key
 from app.bookings.lifecycle import Pace
 from app.bookings.schemas import Ask, BookingIn
@@ -254,7 +254,7 @@ class History:
                     ask = Ask.of(BookingIn.model_validate(deed.words))
                     bookings.book(work, queue, actor, ask, key)
                     return
-                kept = queries.kept_under(work, f"demo-{deed.number}-book")
+                kept = queries_keys.kept_under(work, f"demo-{deed.number}-book")
                 if kept is None:
                     return
                 if deed.verb == "extend":
