@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from app.settings import Settings, WrongSettings
+from app.settings import Settings, WrongSettings, load_settings
 
 
 def ask_password(generate: bool) -> str:
