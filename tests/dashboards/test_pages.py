@@ -220,7 +220,7 @@ def test_the_operators_clusters(company: Company) -> None:
 def test_a_lost_unit_shows_as_drift_and_on_the_owners_home(company: Company) -> None:
     company.book("acme", "Tokamak", 8)
     company.go_to(START + HOUR)
-    backend_of(company.plumbing, company.cluster).faults.node_dies("n00")
+    backend_of(company.plumbing, company.cluster).faults.node_ill("n00", 3)
     company.go_to(START + 2 * HOUR)
     assert "has lost units" in company.browser("acme").see("/").text
     assert "degraded" in company.people.browser(company.people.platform["operator"]).see("/operator/clusters").text
