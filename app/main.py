@@ -38,6 +38,7 @@ ROUTERS = (
     "app.bookings.pages_requests",
     "app.bookings.api_series",
     "app.bookings.pages_several",
+    "app.inventory.api_power",
     "app.bookings.api_maintenance",
     "app.bookings.pages_maintenance",
 )

@@ -78,6 +78,8 @@ def book(work: Work, queue: Queue, actor: Actor, ask: Ask, key: Key | None = Non
         except _Lost as lost:  # a pool that looked good without locks was not so under them: look at the others
             skip[lost.pool_id] = lost.reasons
             work.restart()
+        except _NewBudget:
+            work.restart()
         except _Unserved as told:  # no lock was taken, so what was read still serves
             work.restart()
             told.desk.gives_way = False  # what is offered instead is offered as things are
@@ -107,6 +109,8 @@ def book_among(work: Work, queue: Queue, actor: Actor, ask: Ask) -> Booking:
                 return _book_once(work, queue, actor, ask, None, skip)
         except _Lost as lost:
             skip[lost.pool_id] = lost.reasons
+        except _NewBudget:
+            continue
         except _Unserved as told:
             raise told.refused from None
 
@@ -117,6 +121,10 @@ class _Unserved(Exception):
     def __init__(self, desk: Desk, refused: Refused) -> None:
         self.desk = desk
         self.refused = refused
+
+
+class _NewBudget(Exception):
+    """A power budget was set meanwhile, and its lock belongs before the pool's: begin again."""
 
 
 class _Lost(Exception):
@@ -227,9 +235,12 @@ def _lock(desk: Desk, offer: Offer) -> tuple[Desk, tuple[Scope, ...], Pool, Busy
     kind, positions = offer.pool.kind, offers.positions_of(offer)
     until = offer.window.end + offer.pool.policy.gap + _WAITED
     limits = quotas.scope_values(project.tenant_id, project.id, desk.person, [kind])
-    _, scopes, pools, words, clock, taken, prices = work.together(
+    fed = bool(inventory.capacity_of(work, [offer.pool])[offer.pool.id].budgets)
+    power = [(inventory.LOCK_POWER, [[offer.pool.id]])] if fed else []
+    _, scopes, *_, pools, words, clock, taken, prices = work.together(
         (quotas.SHARE_LIMITS, limits),
         (quotas.LOCK_SCOPES, limits),
+        *power,
         (inventory.LOCK_POOLS, [[offer.pool.id]]),
         (policies.OVERRIDES, [None, project.id]),
         (PRODUCT_NOW, None),
@@ -239,6 +250,8 @@ def _lock(desk: Desk, offer: Offer) -> tuple[Desk, tuple[Scope, ...], Pool, Busy
     locked = Desk(work, actor, project, work.product_now_of(clock), desk.person)
     locked.know_prices(kind, prices)
     (pool,) = policies.laid_over(inventory.pools_of(pools), words)
+    if not fed and inventory.capacity_of(work, [pool])[pool.id].budgets:
+        raise _NewBudget
     return locked, tuple(Scope(*row) for row in scopes), pool, Busy.of_rows(taken)
 
 
@@ -258,7 +271,7 @@ def _again(desk: Desk, ask: Ask, offer: Offer, pool: Pool, taken: Busy) -> Offer
     if blocked.end > offer.window.end + pool.policy.gap + _WAITED:  # the clock was moved meanwhile
         taken = queries.taken(work, offers.positions_of(offer), blocked)
     rest = pool.policy.min_gap
-    if taken.touches(blocked) or pool.capacity_version != offer.pool.capacity_version or rest:
+    if taken.touches(blocked) or pool.capacity_version != offer.pool.capacity_version or rest or capacity.budgets:
         held = offers.with_holds(work, capacity, Window(blocked.start - rest, blocked.end + rest))
         found = place(gaps.neat(held, window, pool.policy, now), ask.shape, window, gap)
         if isinstance(found, NoPlace) and ask.start is not None and not rest:

@@ -9,15 +9,18 @@ number g of the installation owns the positions `[64 g, 64 g + 64)`, a whole GPU
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.kernel.window import Window
+
+if TYPE_CHECKING:
+    from app.bookings.power import PoolPower
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -245,6 +248,8 @@ class PoolSnapshot:
     unit_node: Ints = field(repr=False)
     installed: Ints = field(repr=False)
     domains: dict[Level, Ints] = field(repr=False)
+    power: PoolPower | None = field(default=None, repr=False)
+    """Under which power budgets its nodes are: counts wherever none is given."""
 
     @classmethod
     def of(cls, pool_id: int, cluster_id: int, kind: str, nodes: Sequence[NodeUnits], busy: Busy) -> PoolSnapshot:
@@ -272,7 +277,11 @@ class PoolSnapshot:
         """The same pool with other use. Units that are not there stay taken."""
         rest = (self.unit_lower, self.unit_upper, self.unit_node, self.installed, self.domains)
         every = _with_absent(self.nodes, busy)
-        return PoolSnapshot(self.pool_id, self.cluster_id, self.kind, self.nodes, every, *rest)
+        return PoolSnapshot(self.pool_id, self.cluster_id, self.kind, self.nodes, every, *rest, self.power)
+
+    def under(self, power: PoolPower | None) -> PoolSnapshot:
+        """The same pool under power budgets, or under none."""
+        return replace(self, power=power)
 
     def domain_of_nodes(self, level: Level | None) -> Ints:
         """For each node the number of its domain at a level; one number for all where the level is None (the pool)."""

@@ -89,6 +89,7 @@ def earliest(
     beyond); None when there is none. Exact: without a grid every second is considered, with one `not_before` itself and
     the grid's points after it. A preferred level is worth no wait. `power`: as in `place`.
     """
+    power = power or _prepared(pool).pool.power
     if power is not None:
         return _under_power(_prepared(pool).pool, shape, seconds, not_before, ends_by, gap, grid, power)
     free = _prepared(pool)
@@ -119,7 +120,7 @@ def _under_power(
     power: PoolPower,
 ) -> datetime | None:
     """The same, looking again after each start that power forbids: at the next instant at which something is set free."""
-    free = prepare(pool.with_busy(pool.busy.plus(power.shut(pool, shape.per_node or 1, gap))))
+    free = prepare(pool.with_busy(pool.busy.plus(power.shut(pool, shape.per_node or 1, gap))).under(None))
     since = not_before
     while (found := earliest(free, shape, seconds, since, ends_by, gap, grid)) is not None:
         window = Window(found, found + timedelta(seconds=seconds))

@@ -190,12 +190,17 @@ def _extension(desk: Desk, booking: Booking, pool: Pool, end: datetime, scopes: 
     added = Window(booking.ends_at, end)
     free = _free_until(desk.work, booking, pool)
     moves: tuple[Moved, ...] = ()
-    if free is not None and free < end + pool.policy.gap:
+    fed = bool(inventory.capacity_of(desk.work, [pool])[pool.id].budgets)
+    if fed or (free is not None and free < end + pool.policy.gap):
         site = _site(desk.work, booking, pool, desk.now)
         found = ground.stay_longer(desk.work, site, booking.id, Window(booking.starts_at, end))
         if found is None or isinstance(found, NoPlace):
             held = queries.holds_of(desk.work, booking.id)
-            reasons.append(_until_when(held, free - pool.policy.gap, booking.kind_name, found))
+            if isinstance(found, NoPlace) and found.power is not None:
+                reasons.append(replace(rules.no_place(found, booking.kind_name, booking.cluster), field="end"))
+            else:
+                until = booking.ends_at if free is None else free - pool.policy.gap
+                reasons.append(_until_when(held, until, booking.kind_name, found))
         else:
             moves = found.moves
     elif free is not None and (left := gaps.gap_after(free, end, pool.policy)) is not None:

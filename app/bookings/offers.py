@@ -24,6 +24,7 @@ from app.bookings.gaps import soonest
 from app.bookings.ground import Site
 from app.bookings.open_projects import closed
 from app.bookings.placement import NoPlace, Placement, place
+from app.bookings.queries_power import power_of
 from app.bookings.recolour import Moved, Rearranged
 from app.bookings.rules_load import Approval
 from app.bookings.schemas import Ask
@@ -215,8 +216,11 @@ def pools_asked(desk: Desk, ask: Ask) -> tuple[Pool, ...]:
     raise Refused(Refusal(tuple(reasons)))
 
 
-def snapshot(work: Work, capacity: PoolCapacity) -> tuple[PoolSnapshot, str, list[int]]:
-    """A pool without holds, the positions of its units as a multirange, its node ids: kept while the capacity stands."""
+def snapshot(
+    work: Work, capacity: PoolCapacity, leaving: UUID | None = None
+) -> tuple[PoolSnapshot, str, list[int]]:
+    """A pool without holds, the positions of its units as a multirange, its node ids: kept while the capacity stands.
+    Where power budgets are set it knows what is drawn of them now, but by the booking `leaving`."""
     kept = _STATIC.get(capacity)
     if kept is None:
         nodes = [NodeUnits(n.node_id, tuple(n.units), n.offered, n.rack, n.leaf, n.nvlink) for n in capacity.nodes]
@@ -225,6 +229,8 @@ def snapshot(work: Work, capacity: PoolCapacity) -> tuple[PoolSnapshot, str, lis
         )
         positions = queries.multirange(r for n in capacity.nodes for r in n.units)
         kept = _STATIC[capacity] = (pool, positions, [n.node_id for n in capacity.nodes])
+    if capacity.budgets:
+        return kept[0].under(power_of(work, capacity, leaving)), *kept[1:]
     return kept
 
 
@@ -235,7 +241,7 @@ def positions_of(offer: Offer) -> str:
 
 def with_holds(work: Work, capacity: PoolCapacity, window: Window, leaving: UUID | None = None) -> PoolSnapshot:
     """The pool with what is held of it in a window, by others than the booking `leaving`."""
-    pool, positions, _ = snapshot(work, capacity)
+    pool, positions, _ = snapshot(work, capacity, leaving)
     if leaving is not None:
         return pool.with_busy(queries.taken_by_others(work, positions, window, leaving).plus(pool.busy))
     return pool.with_busy(queries.taken(work, positions, window).plus(pool.busy))
@@ -247,13 +253,13 @@ def with_others_moved(
     """A place that is there once holds that have not started give way; `why` when that is of no use."""
     if why.never or why.power is not None:
         return why
-    site = Site(snapshot(desk.work, capacity)[0], desk.now, _gap(pool))
+    site = Site(snapshot(desk.work, capacity, desk.leaving)[0], desk.now, _gap(pool))
     return ground.place_anyhow(desk.work, site, shape, window, desk.leaving)
 
 
 def prepared(work: Work, capacity: PoolCapacity, now: datetime, leaving: UUID | None = None) -> Prepared:
     """The pool with all that is held from now on, sorted for searching; kept while the holds stay the same."""
-    pool, positions, nodes = snapshot(work, capacity)
+    pool, positions, nodes = snapshot(work, capacity, leaving)
     if leaving is not None:
         others = queries.taken_by_others(work, positions, Window(now, now + _EVER), leaving)
         return prepare(pool.with_busy(others.plus(pool.busy)))
@@ -261,6 +267,9 @@ def prepared(work: Work, capacity: PoolCapacity, now: datetime, leaving: UUID | 
     mark = hashlib.blake2b(digest_size=16)
     for column in (held.lower, held.upper, held.start, held.end):
         mark.update(column.tobytes())
+    if pool.power is not None:
+        for column in (pool.power.draws.start, pool.power.draws.end, pool.power.draws.watts):
+            mark.update(column.tobytes())
     kept = _PREPARED.get(capacity)
     if kept is None or kept[0] != mark.digest():
         kept = _PREPARED[capacity] = (mark.digest(), prepare(pool.with_busy(held.plus(pool.busy))))
@@ -344,14 +353,11 @@ def _soonest(desk: Desk, ask: Ask, pools, capacities) -> Iterator[Offer | tuple[
         first, until = wanted.bounds(ask, pool.policy, desk.now)
         ready = desk.ready(capacities[pool.id])
         start = soonest(ready, ask.shape, ask.length, first, until, _gap(pool), rest=(pool.policy, desk.now))
-        if start is None and any(r.in_request for r in reasons):
-            yield pool, tuple(reasons)
-            continue
         if start is None:
             probe = place(ready.pool, ask.shape, Window(desk.now, desk.now + ask.length), _gap(pool))
             if isinstance(probe, NoPlace) and probe.never:
                 reasons.append(rules.no_place(probe, pool.kind, pool.cluster))
-            else:
+            elif not any(r.in_request for r in reasons):  # else there was no time to look for
                 reasons.append(rules.no_start(ask.shape, pool.kind, pool.cluster, until))
             yield pool, tuple(reasons)
             continue

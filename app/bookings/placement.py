@@ -137,6 +137,7 @@ def place(
     if only is not None:
         free &= only[pool.unit_node]
     counts = per_node(pool, free)
+    power = power or pool.power
     room = power.room(start, epoch(window.end)) if power else None
     found = choose(pool, counts, shape, room)
     if found is None:

@@ -38,7 +38,8 @@ def pool_of(work: Work, booking: Booking) -> Pool:
 
 
 def lock_pool(work: Work, booking: Booking) -> Pool:
-    """The same, locked."""
+    """The same, locked, after the power budgets of its cluster."""
+    work.pg.execute(inventory.LOCK_POWER, [[booking.pool_id]])
     return _pool(work, booking, inventory.LOCK_POOLS)
 
 

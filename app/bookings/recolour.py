@@ -80,6 +80,7 @@ def place_moving(
     `only`: a flag for each node of the pool, the request goes to no other. A refusal says when only pins stand in the way
     (`NoPlace.pinned`), and when not all was tried (`gave_up`).
     """
+    power = power or pool.power
     every = pool.with_busy(pool.busy.plus(held.busy))
     plain = place(every, shape, window, gap, power, only)
     if isinstance(plain, Placement):
@@ -118,6 +119,7 @@ def extend_moving(
     plain = explain(others, shape, per_node(others, free), before, end)
     if sum(map(len, units.values())) < sum(_installed_in(pool, held, hold) for hold in np.flatnonzero(own).tolist()):
         return plain  # a unit that is out of service is promised to nobody for longer, free or not
+    power = power or pool.power
     if power is not None:
         counts = np.zeros(len(pool.nodes), np.int64)
         counts[list(units)] = [len(u) for u in units.values()]

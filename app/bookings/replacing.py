@@ -112,7 +112,7 @@ def _other_units(
     running = view.state is State.ACTIVE
     window = Window(max(booking.starts_at, now) if running else booking.starts_at, booking.ends_at)
     capacity = inventory.capacity_of(work, [pool])[pool.id]
-    whole, positions, _ = offers.snapshot(work, capacity)
+    whole, positions, _ = offers.snapshot(work, capacity, booking.id)
     gap = int(pool.policy.gap.total_seconds())
     taken = queries.taken_by_others(work, positions, Window(window.start, window.end + pool.policy.gap), booking.id)
     snapshot = whole.with_busy(taken.plus(whole.busy))

@@ -208,6 +208,11 @@ def no_place(why: NoPlace, kind: str, cluster: str) -> Reason:
             "within" if shape.within else "units",
             True,
         )
+    if why.power is not None:
+        short = why.power
+        fact = f"{short.budget} may draw {short.limit:,} W, of which {short.drawn:,} W are promised then"
+        return Reason("power_short", f"Units are free, but not the power for them: {fact}, and {asked} draw {short.asked:,} W.",
+                      f"{short.limit} W", f"{short.asked} W", "Choose another time, fewer units, or another kind.", "start")  # fmt: skip
     free = why.free
     if shape.units is not None and shape.within:
         fact, limit = (

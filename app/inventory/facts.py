@@ -111,12 +111,34 @@ class NodeCapacity:
     state: str
 
 
+@dataclass(frozen=True, slots=True)
+class PowerBudget:
+    """What the nodes of a rack, leaf or cluster may draw together, in watts."""
+
+    id: int
+    cluster_id: int
+    cluster: str
+    level: str
+    name: str
+    watts: int
+
+
+@dataclass(frozen=True, slots=True)
+class FedNode:
+    """What one GPU of a node draws, in watts, and the node's budgets as indices: of its rack, its leaf, its cluster."""
+
+    node_id: int
+    watts: int
+    budgets: tuple[int | None, int | None, int | None]
+
+
 @dataclass(frozen=True, eq=False)
 class PoolCapacity:
     """What a pool can give at one capacity version, without holds. Compared and hashed by identity, so that others can
     keep what they derive from it in a WeakKeyDictionary.
 
-    `taken` is external use, and the times in which a unit is not there yet or no more.
+    `taken` is external use, and the times in which a unit is not there yet or no more. `budgets`: power budgets of the
+    cluster; `fed`: what the nodes under them draw, those of other pools too.
     """
 
     pool_id: int
@@ -124,6 +146,8 @@ class PoolCapacity:
     kind: str
     nodes: tuple[NodeCapacity, ...]
     taken: tuple[Taken, ...]
+    budgets: tuple[PowerBudget, ...] = ()
+    fed: Mapping[int, FedNode] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

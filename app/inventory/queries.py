@@ -8,9 +8,11 @@ from weakref import WeakKeyDictionary
 
 from sqlalchemy import Engine
 
+from app.inventory import queries_power
 from app.inventory.facts import (
     FOREVER,
     Cluster,
+    FedNode,
     Kind,
     KindOffered,
     NodeCapacity,
@@ -18,10 +20,12 @@ from app.inventory.facts import (
     NodeNow,
     Pool,
     PoolCapacity,
+    PowerBudget,
     Range,
     Taken,
 )
 from app.inventory.policy import Policy
+from app.inventory.queries_power import LOCK_POWER
 from app.inventory.slices import Cut, Layout
 from app.kernel.errors import NotFound
 from app.plumbing.db import Work
@@ -105,8 +109,11 @@ def pools_with_ids(work: Work, ids: Iterable[int]) -> dict[int, Pool]:
 
 
 def lock_pools(work: Work, ids: Iterable[int]) -> dict[int, Pool]:
-    """Lock pools in the order of their ids and read them as they are then. Readers and foreign keys are not held up."""
-    return {pool.id: pool for pool in pools_of(work.pg.execute(LOCK_POOLS, [sorted(set(ids))]))}
+    """Lock pools in the order of their ids and read them as they are then. Readers and foreign keys are not held up.
+    Power budgets of their clusters are locked before them."""
+    ids = sorted(set(ids))
+    work.pg.execute(LOCK_POWER, [ids])
+    return {pool.id: pool for pool in pools_of(work.pg.execute(LOCK_POOLS, [ids]))}
 
 
 def raise_version(work: Work, ids: Iterable[int]) -> None:
@@ -173,7 +180,18 @@ def _load(work: Work, pools: Sequence[Pool]) -> list[PoolCapacity]:
         ranges = tuple(slots.get((pool_id, node_id), ()))
         offered = sum(1 << i for i, r in enumerate(ranges) if r[0] // 64 not in faulty) if state == "ready" else 0
         nodes[pool_id].append(NodeCapacity(node_id, name, first, ranges, offered, rack, leaf, nvlink, state))
-    return [PoolCapacity(p.id, p.cluster_id, p.kind, tuple(nodes[p.id]), tuple(taken[p.id])) for p in pools]
+    powered = _power(work, {p.cluster_id for p in pools})
+    return [
+        PoolCapacity(p.id, p.cluster_id, p.kind, tuple(nodes[p.id]), tuple(taken[p.id]), *powered.get(p.cluster_id, ()))
+        for p in pools
+    ]
+
+
+def _power(work: Work, clusters: set[int]) -> dict[int, tuple[tuple[PowerBudget, ...], dict[int, FedNode]]]:
+    """Budgets of the clusters that have any, and the nodes under them."""
+    found = queries_power.budgets(work, clusters)
+    of = {c: tuple(b for b in found if b.cluster_id == c) for c in sorted({b.cluster_id for b in found})}
+    return {cluster: (every, queries_power.fed_nodes(work, cluster, every)) for cluster, every in of.items()}
 
 
 def absences(times: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
