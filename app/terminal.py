@@ -15,6 +15,8 @@ from app.settings import Settings, WrongSettings, load_settings
 def ask_password(generate: bool) -> str:
     """Asked for twice at a terminal, else one line of standard input."""
     if generate:
+        from app.accounts.secrets import new_password
+
         return new_password()
     if sys.stdin.isatty():
         return typer.prompt("Password (10 characters or more)", hide_input=True, confirmation_prompt="Once more")
