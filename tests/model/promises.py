@@ -72,7 +72,8 @@ class Promises:
         self.seq = 0
         self.xid = 0
         self.accounts: dict[UUID, Account] = {}
-        self.at_limits: dict[tuple[int, Any], int] = {}
+        self.over: dict[tuple[int, Any], int] = {}
+        """What stood against a limit when it was set: more than it allows stays, and grows no more."""
 
     # -- after every step --
 
@@ -263,6 +264,37 @@ class Promises:
                         f"promise 8: B-{b.number} ({b.state}) counts {counted[scope, b.id] / 840} unit-seconds in limit {scope} "
                         f"({subject}), the account says {mine}"
                     )
+
+        self._within_limits()
+
+    def _within_limits(self) -> None:
+        """used + held is what is committed, and never more than the limit, or than stood there when it was set."""
+        for (scope, month), (amount, most) in self._standing().items():
+            if most is not None and amount > max(most, self.over.get((scope, month), 0)):
+                raise Broken(f"promise 8: {amount} stand against {most} of limit {scope} ({month or 'at once'})")
+
+    def limits_were_set(self) -> None:
+        """Remember what stands against every limit now."""
+        self.over = {key: amount for key, (amount, _) in self._standing().items()}
+
+    def _standing(self) -> dict[tuple[int, Any], tuple[int, int | None]]:
+        """For each limit and month the quantity committed, and (month None) the most units at once; with what it allows."""
+        most = {
+            i: (rate, hours) for i, rate, hours in self.company.rows("SELECT id, max_rate, max_quantity FROM scopes")
+        }
+        found: dict[tuple[int, Any], int] = defaultdict(int)
+        steps: dict[int, list[tuple[datetime, int]]] = defaultdict(list)
+        for scope, day, start, end, rate in self.company.rows(
+            "SELECT scope_id, day, starts_at, ends_at, rate FROM commitments"
+        ):
+            found[scope, day.replace(day=1)] += rate * int((end - start).total_seconds())
+            steps[scope] += [(start, rate), (end, -rate)]
+        for scope, every in steps.items():
+            at_once = 0
+            for _, change in sorted(every):
+                at_once += change
+                found[scope, None] = max(found[scope, None], at_once)
+        return {(scope, month): (amount, most[scope][month is not None]) for (scope, month), amount in found.items()}
 
     def _counts(self, b: Any, account: Account) -> int:
         if b.state in ("WAITING", "CANCELLED", "REJECTED", "LAPSED"):

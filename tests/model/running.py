@@ -50,7 +50,7 @@ class Running:
     """Verbs of those who run it, time, looks and faults."""
 
     def do_time(self) -> None:
-        length = timedelta(minutes=self.chance.choices([2, 10, 30, 60, 150], [3, 4, 5, 4, 1])[0])
+        length = timedelta(minutes=self.chance.choices([2, 10, 30, 60, 150], [4, 6, 6, 3, 1])[0])
         length += timedelta(seconds=self.chance.choice([0, 0, 0, 1, 17]))
         self.tally.count("time", None)
         self.company.pass_time(length, seeing=self.chance.random() < 0.3)
@@ -99,7 +99,9 @@ class Running:
         words["hours"] = self.chance.choice([None, 2000, 5000, 100_000])
         if self.chance.random() < 0.3:
             words["money"] = Decimal(self.chance.choice([8000, 50_000]))
-        self.attempt("limit", actor, lambda w, a: billing.set_limit(w, a, **words), said=f"{tenant} {words}")
+        got, _ = self.attempt("limit", actor, lambda w, a: billing.set_limit(w, a, **words), said=f"{tenant} {words}")
+        if not isinstance(got, Problem):
+            self.promises.limits_were_set()
 
     def do_price(self) -> None:
         prices = {k: Decimal(self.chance.choice(["2.40", "1.999999", "3.10", "0.50"])) for k in (H100, H200)}
