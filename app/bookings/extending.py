@@ -26,6 +26,7 @@ from app.bookings.edits import (
     project_of,
     see,
     tell_owner,
+    view_now,
 )
 from app.bookings.facts import Booking, Held, PriceSegment
 from app.bookings.giving_back import units_of
@@ -73,10 +74,12 @@ def quote_extension(
     """What an extension would cost, without making it. Raises what the extension itself would."""
     booking = see(work, actor, booking_id)
     allow(actor, booking)
-    if booking.state not in (State.BOOKED, State.STARTING, State.ACTIVE):
-        raise not_in_state(booking, State(booking.state), "extended")
+    now = work.product_now()
+    state = view_now(work, booking, now).state
+    if state not in (State.BOOKED, State.STARTING, State.ACTIVE):
+        raise not_in_state(booking, state, "extended")
     project = project_of(work, booking)
-    desk = Desk(work, actor, project, work.product_now(), booking.account_id)
+    desk = Desk(work, actor, project, now, booking.account_id)
     pool = pool_of(work, booking)
     scopes = quotas.scopes_for(work, project.tenant_id, project.id, booking.account_id, [booking.kind])
     return _extension(desk, booking, pool, _new_end(booking, by, end), scopes)

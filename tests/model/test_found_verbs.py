@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from app.bookings import moving
+from app.bookings import extending, moving
 from app.bookings.moving import To
 from app.kernel.errors import Conflict
 from tests.world import START, World, make_world, nodes_csv
@@ -32,3 +32,14 @@ def test_a_move_of_what_is_over_says_so_as_its_quote_does_and_not_that_there_is_
     with pytest.raises(Conflict) as moved:
         world.do(moving.move, over, to=to)
     assert quoted.value.code == moved.value.code == "wrong_state"
+
+
+def test_the_quote_of_an_extension_knows_that_the_end_has_passed_before_any_worker_does(world: World) -> None:
+    over = world.book(duration="PT1H")
+    world.settle()
+    world.set_clock(START + HOUR)
+    with pytest.raises(Conflict) as quoted, world.work("physics") as work:
+        extending.quote_extension(work, world.actor("physics-member"), over.id, HOUR, None)
+    with pytest.raises(Conflict) as extended:
+        world.do("extend", over, by=HOUR, end=None)
+    assert quoted.value.code == extended.value.code == "wrong_state"
