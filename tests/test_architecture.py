@@ -81,6 +81,15 @@ def file_of(module: str) -> str:
     return parts[2] if len(parts) > 2 else ""
 
 
+def only_for_types(path: Path) -> frozenset[str]:
+    """What is imported under TYPE_CHECKING alone: names, no doors, so they may point both ways within a floor."""
+    found: set[str] = set()
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            found |= {i.module for i in node.body if isinstance(i, ast.ImportFrom) and i.module}
+    return frozenset(found)
+
+
 @cache
 def floor(module: str) -> int:
     """On which floor a room's file stands: by its name where the name says so, else by the libraries it uses."""
@@ -96,7 +105,7 @@ def floor(module: str) -> int:
     path = ROOT.joinpath(*module.split(".")).with_suffix(".py")
     if not path.exists():
         return PURE
-    used = imports(path)
+    used = imports(path) - only_for_types(path)
     heads = {name.split(".")[0] for name in used}
     if heads & {"fastapi", "starlette"} or any(n.startswith("app.web.") and n not in WORDS for n in used):
         return WEB
