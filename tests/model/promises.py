@@ -262,7 +262,7 @@ class Promises:
                 if counted[scope, b.id] != mine * 840:
                     raise Broken(
                         f"promise 8: B-{b.number} ({b.state}) counts {counted[scope, b.id] / 840} unit-seconds in limit {scope} "
-                        f"({subject}), the account says {mine}"
+                        f"({subject}), the account says {mine}{self._story(b.id)}"
                     )
 
         self._within_limits()
@@ -295,6 +295,20 @@ class Promises:
                 at_once += change
                 found[scope, None] = max(found[scope, None], at_once)
         return {(scope, month): (amount, most[scope][month is not None]) for (scope, month), amount in found.items()}
+
+    def _story(self, id: UUID) -> str:
+        """All that is known of one booking, for whoever has to find out."""
+        parts = [self.accounts.get(id)]
+        for sql in (
+            "SELECT at, actor, event, after, changes FROM history WHERE booking_id = %s ORDER BY seq",
+            "SELECT state, units, starts_at, ends_at, provided_at, released_at, left_by FROM bookings WHERE id = %s",
+            "SELECT scope_id, starts_at, ends_at, rate / 840 FROM commitments WHERE booking_id = %s ORDER BY 1, 2",
+            "SELECT starts_at, ends_at, units, per_hour FROM booking_prices WHERE booking_id = %s ORDER BY 1",
+            "SELECT units, during, live, left_at FROM holds WHERE booking_id = %s",
+            "SELECT during, units, quantity / 840 FROM intervals WHERE booking_id = %s ORDER BY during",
+        ):
+            parts += self.company.rows(sql, id)
+        return "\n  " + "\n  ".join(_short(p) for p in parts)
 
     def _counts(self, b: Any, account: Account) -> int:
         if b.state in ("WAITING", "CANCELLED", "REJECTED", "LAPSED"):
@@ -330,7 +344,7 @@ class Promises:
             if over and (metered != mine or used != mine):
                 raise Broken(
                     f"promise 7: B-{number} ({state}, {outcome}): the account says {mine // 840} unit-seconds, metered is "
-                    f"{metered / 840}, charged {used / 840}"
+                    f"{metered / 840}, charged {used / 840}{self._story(id)}"
                 )
             if metered > mine or used > metered or -credited > used:
                 raise Broken(
@@ -363,6 +377,11 @@ def _difference(before: dict[str, Any] | None, after: dict[str, Any]) -> str:
     if before is None:
         return f"new, {after['state']}"
     return ", ".join(f"{k} {before[k]} -> {after[k]}" for k in after if before[k] != after[k])
+
+
+def _short(part: Any) -> str:
+    values = part if isinstance(part, tuple) else (part,)
+    return " | ".join(f"{v:%m-%d %H:%M:%S}" if isinstance(v, datetime) else str(v) for v in values)
 
 
 def _plain(value: Any) -> str:
