@@ -86,6 +86,6 @@ DO $$ DECLARE t text; BEGIN
 END $$;
 GRANT SELECT ON policy_overrides, series, classes, maintenances, maintenance_nodes, power_budgets, mail TO berth_app, berth_reader;
 GRANT INSERT, UPDATE ON policy_overrides, series, classes, maintenances, maintenance_nodes, power_budgets, mail TO berth_app;
-GRANT DELETE ON policy_overrides, maintenance_nodes, power_budgets, mail TO berth_app;
+GRANT DELETE ON policy_overrides, maintenance_nodes, power_budgets, mail, slots TO berth_app;  -- slots: a layout called off
 GRANT UPDATE (starts_at, ends_at, per_hour, price_id, units) ON booking_prices TO berth_app;  -- a booking that moves or shrinks
 GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO berth_app;

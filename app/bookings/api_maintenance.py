@@ -45,6 +45,7 @@ class MaintenanceIn(BaseModel):
     name: Annotated[Line, Field(min_length=1, max_length=120)]
     why: Annotated[Line, Field(max_length=500)] = ""
     choices: Annotated[dict[str, Choice], Field(max_length=10_000)] = {}
+    layout: Annotated[Line, Field(max_length=4000)] = ""
     digest: Annotated[Line | None, Field(max_length=200)] = None
 
     @model_validator(mode="after")
@@ -58,7 +59,7 @@ class MaintenanceIn(BaseModel):
     def to_plan(self) -> Plan:
         """As the use case takes it."""
         window = Window(self.start, self.end)
-        return Plan(self.cluster, self.level, tuple(self.nodes), window, self.name, self.why, self.choices)
+        return Plan(self.cluster, self.level, tuple(self.nodes), window, self.name, self.why, self.choices, self.layout)
 
 
 @router.get("/maintenances")
@@ -104,6 +105,7 @@ def maintenance_json(one: Maintenance) -> dict[str, Any]:
         "start": rules.iso(one.start),
         "end": rules.iso(one.end),
         "nodes": list(one.nodes),
+        "layout": dict(one.layout),
         "made_by": one.made_by,
         "made_at": rules.iso(one.made_at),
         "called_off_at": None if one.cancelled_at is None else rules.iso(one.cancelled_at),

@@ -26,11 +26,13 @@ from app.bookings.ground import MovedMeanwhile, Site
 from app.bookings.lifecycle import BookingView, Event, State, cancel_event, leave
 from app.bookings.moves import write_changes
 from app.bookings.placement import NoPlace
+from app.bookings.queries_displacing import told
 from app.bookings.queries_edits import Placed
 from app.bookings.queries_maintenance import Concerned, concerned, requests_holding
 from app.inventory import actions_maintenance as announcing
 from app.inventory import queries as inventory
 from app.inventory.facts import Cluster
+from app.inventory.layouts import plan_layout
 from app.inventory.queries_maintenance import Level, Maintenance, nodes_of_domain
 from app.inventory.rules import may_operate
 from app.kernel.actor import Actor
@@ -48,7 +50,8 @@ Choice = Literal["move", "shorten", "cancel"]
 class Plan:
     """What is to be done where and when. `nodes` are names of nodes, or of the domains of `level`; none with `cluster`.
 
-    `choices` are the operator's own for bookings by label (`B-12`), instead of what is proposed.
+    `choices` are the operator's own for bookings by label (`B-12`), instead of what is proposed. `layout`: how the GPUs
+    of the nodes are cut when it ends, in the words of a list of nodes (`0:3g.40gb*2;1:whole`); '' changes nothing.
     """
 
     cluster: str
@@ -58,6 +61,7 @@ class Plan:
     name: str
     why: str
     choices: Mapping[str, Choice] = field(default_factory=dict)
+    layout: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +111,19 @@ def _carry_out(work: Work, queue: Queue, actor: Actor, plan: Plan) -> Impact:
     may_operate(actor)
     cluster = inventory.cluster_named(work, plan.cluster)
     nodes = nodes_of_domain(work, cluster.id, plan.level, plan.nodes)
-    inventory.lock_pools(work, {pool for _, pool in nodes.values()})
+    inventory.lock_pools(work, inventory.with_slices(work, {pool for _, pool in nodes.values()}))
     now = work.product_now()
     _check(plan, now)
-    one = announcing.announce(work, actor, cluster.id, nodes, plan.window, plan.name, plan.why)
+    recuts = plan_layout(work, cluster.id, nodes, plan.layout) if plan.layout.strip() else ()
+    recut = queries.multirange(positions for r in recuts for positions in r.positions)
+    one = announcing.announce(work, actor, cluster.id, nodes, plan.window, plan.name, plan.why, recuts)
     unknown = set(plan.choices)
     fates, withdrawn = [], 0
     own_tenant = work.tenant_id
-    every = concerned(work, nodes, plan.window)
+    every = concerned(work, nodes, plan.window, recut)
     for who in every:
         work.act_for(who.tenant_id)
-        withdrawn += _withdraw(work, who, nodes, plan, now)
+        withdrawn += _withdraw(work, who, nodes, plan, recut, now)
         fate = _decide(work, queue, actor, who, cluster, plan, now) if who.own else None
         if fate is not None:
             fates.append(fate)
@@ -158,7 +164,7 @@ def _decide(
     queries.holds_of(work, booking.id, lock=True)
     if booking.state == State.REQUESTED:
         waitlist.give_up(work, actor, booking, now)
-        _tell(work, booking, "booking_cancelled", plan, now)
+        _tell(work, actor, booking, "booking_cancelled", plan, now)
         nodes = _names(queries.holds_of(work, booking.id))
         return Fate(booking, who.tenant, "cancel", ("cancel",), nodes, (), booking.ends_at, booking.quoted)
     view, state = caught_up(work, booking, now)
@@ -192,7 +198,8 @@ def _decide(
     else:
         _cancel(work, queue, actor, booking, view, plan, now)
         back = booking.quoted if state is not State.ACTIVE else Decimal(0)
-    _tell(work, booking, f"booking_{_TOLD[choice]}", plan, now, end=rules.iso(end), nodes=", ".join(took or ()))
+    kind = f"booking_{_TOLD[choice]}"
+    _tell(work, actor, booking, kind, plan, now, end=rules.iso(end), nodes=", ".join(took or ()))
     return Fate(booking, who.tenant, choice, tuple(possible), left, took or (), end, back)
 
 
@@ -211,7 +218,7 @@ def _elsewhere(work: Work, booking: Booking, view: BookingView, now: datetime) -
         return None
     pool = pool_of(work, booking)
     capacity = inventory.capacity_of(work, [pool])[pool.id]
-    whole, _, _ = offers.snapshot(work, capacity)
+    whole, _, _ = offers.snapshot(work, capacity, booking.id)
     shape = Shape(
         booking.units if booking.nodes is None else None, booking.nodes, booking.per_node, booking.within, booking.near
     )  # type: ignore[arg-type]
@@ -238,7 +245,7 @@ def _move(
         return None
     names = inventory.node_names(work, [node for node, _ in parts])
     took = tuple(sorted(n.name for n in names.values()))
-    why = f"{plan.name}: {plan.why}"
+    why = _why(plan)
     changes = {"nodes": [list(_names(held)), list(took)]}
     queries.note(work, booking.id, "replace", view.state, view.state, actor, now, why, changes)
     return took
@@ -248,7 +255,7 @@ def _cancel(
     work: Work, queue: Queue, actor: Actor, booking: Booking, view: BookingView, plan: Plan, now: datetime
 ) -> None:
     event = Event.WITHDRAW if view.state is State.ACTIVE else cancel_event(view)
-    write_changes(work, booking, view, leave(view, event, now, f"{plan.name}: {plan.why}"), actor, now)
+    write_changes(work, booking, view, leave(view, event, now, _why(plan)), actor, now)
     allocation = queries.allocation_of(work, booking.id)
     assert allocation is not None
     if event is Event.CANCEL:
@@ -257,31 +264,36 @@ def _cancel(
         look_now(work, queue, booking, allocation.id, now)
 
 
-def _withdraw(work: Work, who: Concerned, nodes: Mapping[int, tuple[str, int]], plan: Plan, now: datetime) -> int:
+def _withdraw(
+    work: Work, who: Concerned, nodes: Mapping[int, tuple[str, int]], plan: Plan, recut: str, now: datetime
+) -> int:
     """Offers, freed units and edits that wait lose what they hold there: they cannot be kept."""
     booking = queries.find_booking(work, who.booking_id)
     assert booking is not None
     if booking.state == State.REQUESTED and who.own:
         return 0
-    gone: list[UUID] = requests_holding(work, who.booking_id, nodes, plan.window)
+    gone: list[UUID] = requests_holding(work, who.booking_id, nodes, plan.window, recut)
     if gone:
         queries_requests.lock_holds_of_requests(work, gone)
         queries_requests.drop_holds(work, gone)
         for request_id in gone:
             quotas.give_back_request(work, request_id)
-            queries_requests.close_request(work, request_id, "withdrawn", _BERTH, now, f"{plan.name}: {plan.why}")
+            queries_requests.close_request(work, request_id, "withdrawn", _BERTH, now, _why(plan))
     return len(gone)
 
 
 _BERTH = Actor(None, "Berth")
 
 
-def _tell(work: Work, booking: Booking, kind: str, plan: Plan, now: datetime, **more: str) -> None:
-    if booking.account_id is not None:
-        why = f"{plan.name}: {plan.why}"
-        outbox.tell(
-            work, kind, now, booking.account_id, booking.id, number=booking.number, name=booking.name, why=why, **more
-        )
+def _tell(work: Work, actor: Actor, booking: Booking, kind: str, plan: Plan, now: datetime, **more: str) -> None:
+    """Tell whose booking it is, and the leads of its project."""
+    words = {"number": booking.number, "name": booking.name, "why": _why(plan), "by": actor.label, **more}
+    for account in told(work, booking):
+        outbox.tell(work, kind, now, account, booking.id, **words)
+
+
+def _why(plan: Plan) -> str:
+    return f"{plan.name}: {plan.why}" if plan.why else plan.name
 
 
 def _names(held: Sequence[Held]) -> tuple[str, ...]:
@@ -291,7 +303,7 @@ def _names(held: Sequence[Held]) -> tuple[str, ...]:
 def _digest(plan: Plan, fates: Sequence[Fate], withdrawn: int) -> str:
     """Names all that happens: a booking that came, went, changed or would go elsewhere makes another digest."""
     said = [
-        [plan.cluster, rules.iso(plan.window.start), rules.iso(plan.window.end), withdrawn],
+        [plan.cluster, rules.iso(plan.window.start), rules.iso(plan.window.end), withdrawn, plan.layout.strip()],
         *([f.booking.label, f.booking.version, f.done, list(f.took), rules.iso(f.end), str(f.back)] for f in fates),
     ]
     return f"m1:{hashlib.sha256(json.dumps(said).encode()).hexdigest()[:32]}"

@@ -15,7 +15,9 @@ from app.bookings import maintenance
 from app.bookings.maintenance import Fate, Impact, Plan
 from app.inventory import actions_maintenance as announcing
 from app.inventory import queries as inventory
+from app.inventory import queries_power
 from app.inventory import queries_maintenance as rows
+from app.inventory.facts import PowerBudget
 from app.inventory.queries_maintenance import Maintenance
 from app.kernel.actor import Actor
 from app.kernel.errors import Conflict, Invalid, NotFound
@@ -94,7 +96,7 @@ def call_off(
     return page.go("/operator/maintenance", Note("ok", f"{one.name} is called off", "Its nodes can be booked again."))
 
 
-_FIELDS = ("name", "cluster", "nodes", "start", "end")
+_FIELDS = ("name", "cluster", "nodes", "start", "end", "layout")
 
 
 def _read(typed: Mapping[str, str], zone: ZoneInfo) -> tuple[Plan | None, dict[str, str]]:
@@ -128,8 +130,9 @@ def _read(typed: Mapping[str, str], zone: ZoneInfo) -> tuple[Plan | None, dict[s
     window = Window(instants["start"].replace(microsecond=0), instants["end"].replace(microsecond=0))
     chosen: Any = level
     return Plan(
-        typed.get("cluster", ""), chosen, names, window, typed["name"].strip(), typed.get("why", "").strip(), choices
-    ), {}
+        typed.get("cluster", ""), chosen, names, window, typed["name"].strip(), typed.get("why", "").strip(), choices,
+        typed.get("layout", "").strip(),
+    ), {}  # fmt: skip
 
 
 def _view(
@@ -148,12 +151,21 @@ def _view(
         views.MaintenanceForm(
             tuple(Option(name, name, name == typed.get("cluster")) for name in clusters),
             tuple(Option(level, label, level == typed.get("level")) for level, label in _LEVELS.items()),
-            *(typed.get(name, "") for name in ("nodes", "start", "end", "name", "why")),
+            *(typed.get(name, "") for name in ("nodes", "start", "end", "name", "why", "layout")),
             errors or {},
         ),
         may_change,
         None if impact is None else _preview(impact),
+        tuple(_power(b, may_change) for b in queries_power.budgets(work)),
     )
+
+
+def _power(budget: PowerBudget, may_change: bool) -> views.PowerRow:
+    domain = "All of it" if budget.level == "cluster" else f"{words.first_upper(budget.level)} {budget.name}"
+    of = (("cluster", budget.cluster), ("level", budget.level), ("name", budget.name))
+    said = f"Take away the budget of {domain} of {budget.cluster}"
+    act = Action("Take away", "/operator/power-budgets", of, "danger", describe=said) if may_change else None
+    return views.PowerRow(budget.cluster, domain, budget.watts, act)
 
 
 def _row(one: Maintenance, now: datetime, may_change: bool) -> views.MaintenanceRow:
@@ -169,8 +181,17 @@ def _row(one: Maintenance, now: datetime, may_change: bool) -> views.Maintenance
     act = Action("Call off", f"/operator/maintenance/{one.id}/call-off", (("version", str(one.version)),), "danger",
                  describe=f"Call off {one.name}") if open_ else None  # fmt: skip
     return views.MaintenanceRow(
-        one.name, one.why, one.cluster, _few(one.nodes), one.start, one.end, state, tone, one.made_by, act
+        one.name, one.why, one.cluster, _few(one.nodes), one.start, one.end, state, tone, one.made_by, _cut(one), act
     )
+
+
+def _cut(one: Maintenance) -> str:
+    texts = set(one.layout.values())
+    if not texts:
+        return ""
+    if len(texts) == 1:
+        return f"Its GPUs are cut anew at the end: {texts.pop()}"
+    return f"GPUs of {words.count(len(one.layout), 'node')} are cut anew at the end"
 
 
 def _preview(impact: Impact) -> views.MaintenancePreview:
@@ -185,7 +206,7 @@ def _preview(impact: Impact) -> views.MaintenancePreview:
         said = f"{words.first_upper(words.count(len(fates), 'booking'))} concerned: {', '.join(parts)}."
     return views.MaintenancePreview(
         said, f"{words.count(len(one.nodes), 'node')}: {_few(one.nodes)}", tuple(_fate(f) for f in fates), impact.digest,
-        impact.withdrawn,
+        impact.withdrawn, tuple(sorted(one.layout.items())),
     )  # fmt: skip
 
 

@@ -182,7 +182,7 @@ class Imported:
 @dataclass(frozen=True, slots=True)
 class NodeNow:
     """A node as it is now. `free` units can be booked from now on for some time; `external` are in use by others than
-    Berth; `unhealthy` have an open fault. A node that is not ready has no free units, whatever its units are."""
+    Berth; `unhealthy` have an open fault. A node that is not ready, or in maintenance, has no free units, whatever its units are."""
 
     id: int
     name: str
@@ -198,6 +198,12 @@ class NodeNow:
     leaf: str | None
     nvlink: str | None
     observed_at: datetime | None
+    maintenance: tuple[str, datetime, datetime] | None = None
+    """What is done on it, from when until when: now, or next as far as it is announced."""
+
+    def worked_on(self, now: datetime) -> bool:
+        """Whether maintenance is going on."""
+        return self.maintenance is not None and self.maintenance[1] <= now
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from datetime import datetime
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
@@ -45,7 +46,7 @@ def inventory_page(
     cursor: Annotated[str | None, Query(max_length=600)] = None,
 ) -> Response:
     """Nodes, those of a cluster, kind or state, or found by name or rack."""
-    return page.show(_view(work, cluster, kind, state if state in _STATES else "", q, cursor))
+    return page.show(_view(work, page.frame.zone, cluster, kind, state if state in _STATES else "", q, cursor))
 
 
 @router.post("/operator/inventory/import", max_body_size=UPLOAD_LIMIT)
@@ -68,7 +69,7 @@ def import_page(
         faults = tuple(ImportFault(f.line, f.column, f.message) for f in refused.faults)
         lines = max(text.count(b"\n") - 1, 0) + (0 if text.endswith(b"\n") else 1)
         result = ImportResult(called, lines, 0, 0, 0, 0, faults)
-        return page.show(_view(work, cluster, "", "", "", None, result), 422)
+        return page.show(_view(work, page.frame.zone, cluster, "", "", "", None, result), 422)
     if not dry_run:
         send_after_commit(work, parts.queue, "reconcile.look", queries.cluster_named(work, cluster).id)
     result = ImportResult(
@@ -81,7 +82,7 @@ def import_page(
         preview=done.dry_run,
         actions=_after_import(work, cluster, done.dry_run),
     )
-    return page.show(_view(work, cluster, "", "", "", None, result))
+    return page.show(_view(work, page.frame.zone, cluster, "", "", "", None, result))
 
 
 @router.get("/operator/inventory.csv")
@@ -108,8 +109,10 @@ def _after_import(work: Work, cluster: str, dry_run: bool) -> tuple[Action, ...]
 
 
 def _view(
-    work: Work, cluster: str, kind: str, state: str, q: str, cursor: str | None, result: ImportResult | None = None
-) -> InventoryPage:
+    work: Work, zone: str, cluster: str, kind: str, state: str, q: str, cursor: str | None,
+    result: ImportResult | None = None,
+) -> InventoryPage:  # fmt: skip
+    now = work.product_now()
     found = queries.nodes_now(
         work,
         kind=kind or None,
@@ -141,7 +144,7 @@ def _view(
             Option("", "All states", not state),
             *(Option(value, label, value == state) for value, label in _STATES.items()),
         ),
-        nodes=tuple(_row(node, kinds[node.kind].name) for node in nodes),
+        nodes=tuple(_row(node, kinds[node.kind].name, now, zone) for node in nodes),
         form=ImportForm(
             clusters=tuple(Option(name, name, name == cluster) for name in names),
             formats=(
@@ -164,7 +167,15 @@ def _sentence(nodes: int, units: int, out: int) -> str:
     return head + (f"{words.count(out, 'unit')} out of service." if out else "All are in service.")
 
 
-def _row(node: NodeNow, kind: str) -> NodeRow:
+def _row(node: NodeNow, kind: str, now: datetime, zone: str) -> NodeRow:
+    state, tone, notes = _STATES[node.state], _TONES[node.state], [node.why or ""]
+    if node.maintenance is not None:
+        name, start, end = node.maintenance
+        if node.worked_on(now):
+            state, tone = ("In maintenance", "warn") if node.state == "ready" else (state, tone)
+            notes.append(f"{name}, until {words.moment(end, zone, now)}")
+        else:
+            notes.append(f"{name} from {words.moment(start, zone, now)}")
     return NodeRow(
         name=node.name,
         cluster=node.cluster,
@@ -173,13 +184,13 @@ def _row(node: NodeNow, kind: str) -> NodeRow:
         free=node.free,
         external=node.external,
         unhealthy=node.unhealthy,
-        state=_STATES[node.state],
-        tone=_TONES[node.state],
+        state=state,
+        tone=tone,
         rack=node.rack or "",
         leaf=node.leaf or "",
         nvlink=node.nvlink or "",
         observed_at=node.observed_at,
-        note=node.why or "",
+        note=". ".join(filter(None, (n.rstrip(".") for n in notes))),
     )
 
 

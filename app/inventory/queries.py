@@ -281,27 +281,32 @@ def nodes_now(
             "now": now,
         },
     )
-    return tuple(NodeNow(*row) for row in rows)
+    return tuple(NodeNow(*row[:14], None if row[14] is None else tuple(row[14:17])) for row in rows)
 
 
 _NODES_NOW = """
 WITH page AS MATERIALIZED (
   SELECT n.*, c.name AS cluster, p.kind
     FROM nodes n JOIN clusters c ON c.id = n.cluster_id JOIN pools p ON p.id = n.pool_id
-   WHERE n.removed_at IS NULL AND (%(kind)s::text IS NULL OR p.kind = %(kind)s)
+   WHERE n.removed_at IS NULL AND (%(kind)s::text IS NULL OR p.kind = %(kind)s OR EXISTS
+       (SELECT FROM slots s WHERE s.node_id = n.id AND s.kind = %(kind)s AND s.valid @> %(now)s))
      AND (%(cluster)s::text IS NULL OR c.name = %(cluster)s) AND (%(state)s::text IS NULL OR n.state = %(state)s)
      AND (%(words)s::text IS NULL OR n.name ILIKE %(words)s OR n.rack ILIKE %(words)s)
      AND (%(after_cluster)s::text IS NULL OR (c.name, n.name) > (%(after_cluster)s, %(after_name)s))
    ORDER BY c.name, n.name LIMIT %(limit)s)
 SELECT n.id, n.name, n.cluster, n.kind, u.units, u.free, u.external, u.unhealthy, n.state, n.why, n.rack, n.leaf,
-       n.nvlink, n.observed_at
-  FROM page n,
+       n.nvlink, n.observed_at, m.name, m.starts_at, m.ends_at
+  FROM page n
+  LEFT JOIN LATERAL (SELECT w.name, lower(w.during) AS starts_at, upper(w.during) AS ends_at
+               FROM maintenance_nodes x JOIN maintenances w ON w.id = x.maintenance_id
+              WHERE x.node_id = n.id AND w.cancelled_at IS NULL AND upper(w.during) > %(now)s
+              ORDER BY lower(w.during), w.id LIMIT 1) m ON true,
   LATERAL (SELECT range_agg(h.units) AS held FROM holds h
             WHERE h.node_id = n.id AND h.live AND upper(h.during) > %(now)s AND lower(h.during) <= %(now)s) h,
   LATERAL (SELECT range_agg(e.units) AS used FROM external_use e WHERE e.node_id = n.id AND e.ended_at IS NULL) e,
   LATERAL (SELECT array_agg(f.gpu) AS gpus FROM unit_faults f WHERE f.node_id = n.id AND f.until IS NULL) f,
   LATERAL (SELECT count(*) AS units,
-                  count(*) FILTER (WHERE n.state = 'ready' AND (s.gpu = ANY(f.gpus)) IS NOT TRUE
+                  count(*) FILTER (WHERE n.state = 'ready' AND (m.starts_at <= %(now)s) IS NOT TRUE AND (s.gpu = ANY(f.gpus)) IS NOT TRUE
                     AND (s.positions && h.held) IS NOT TRUE AND (s.positions && e.used) IS NOT TRUE) AS free,
                   count(*) FILTER (WHERE s.positions && e.used) AS external,
                   count(*) FILTER (WHERE s.gpu = ANY(f.gpus)) AS unhealthy

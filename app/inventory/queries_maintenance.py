@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
@@ -30,6 +30,8 @@ class Maintenance:
     cancelled_at: datetime | None
     version: int
     nodes: tuple[str, ...]
+    layout: Mapping[str, str] = field(default_factory=dict)
+    """How GPUs of its nodes are cut at its end, by node, in the words of a list of nodes."""
 
     @property
     def window(self) -> Window:
@@ -40,7 +42,8 @@ class Maintenance:
 _MAINTENANCE = """
 SELECT m.id, m.cluster_id, c.name, m.name, m.why, lower(m.during), upper(m.during), m.made_by, m.made_at, m.cancelled_at,
        m.version, ARRAY(SELECT n.name FROM maintenance_nodes x JOIN nodes n ON n.id = x.node_id
-                         WHERE x.maintenance_id = m.id ORDER BY n.name)
+                         WHERE x.maintenance_id = m.id ORDER BY n.name),
+       coalesce(m.layout->'nodes', '{}')
   FROM maintenances m JOIN clusters c ON c.id = m.cluster_id"""
 
 
@@ -53,7 +56,7 @@ def maintenances(
               AND (%(cluster)s::int IS NULL OR m.cluster_id = %(cluster)s) ORDER BY lower(m.during), m.id""",
         {"since": since, "cluster": cluster_id},
     ).fetchall()
-    return tuple(Maintenance(*row[:11], tuple(row[11])) for row in rows)
+    return tuple(Maintenance(*row[:11], tuple(row[11]), row[12]) for row in rows)
 
 
 def maintenance_with_id(work: Work, number: int, *, lock: bool = False) -> Maintenance:
@@ -63,7 +66,7 @@ def maintenance_with_id(work: Work, number: int, *, lock: bool = False) -> Maint
     row = work.pg.execute(f"{_MAINTENANCE} WHERE m.id = %s", [number]).fetchone()
     if row is None:
         raise NotFound("maintenance_not_found", f"There is no maintenance {number}.")
-    return Maintenance(*row[:11], tuple(row[11]))
+    return Maintenance(*row[:11], tuple(row[11]), row[12])
 
 
 def nodes_of_domain(work: Work, cluster_id: int, level: Level, names: Sequence[str]) -> dict[int, tuple[str, int]]:

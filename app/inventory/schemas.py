@@ -59,6 +59,13 @@ def node_json(node: NodeNow) -> dict[str, Any]:
         "leaf": node.leaf,
         "nvlink": node.nvlink,
         "observed_at": instant_text(node.observed_at),
+        "maintenance": None
+        if node.maintenance is None
+        else {
+            "name": node.maintenance[0],
+            "start": instant_text(node.maintenance[1]),
+            "end": instant_text(node.maintenance[2]),
+        },
     }
 
 

@@ -141,6 +141,15 @@ def _extended(p: Payload, reader: _Reader) -> str:
     return f"It now ends {reader.at(p['end'])}." if "end" in p else ""
 
 
+def _shortened(p: Payload, reader: _Reader) -> str:
+    return " ".join(part for part in (_extended(p, reader), sentence(str(p.get("why") or ""))) if part)
+
+
+def _replanned(p: Payload, _reader: _Reader) -> str:
+    parts = [sentence(str(p.get("why") or "")), f"It is planned on {p['nodes']} now." if p.get("nodes") else ""]
+    return " ".join([*(part for part in parts if part), "Time and price stay as they were."])
+
+
 _ALERT, _CLOCK = "alert-triangle", "clock"
 _KINDS: dict[str, _Kind] = {
     "booking_active": _Kind("{name} is active", "player-play"),
@@ -159,8 +168,8 @@ _KINDS: dict[str, _Kind] = {
     "booking_replaced": _Kind("{name} has other units", "arrows-exchange", _replaced),
     "booking_extended": _Kind("{by} extended {name}", _CLOCK, _extended),
     "booking_shrunk": _Kind("{by} made {name} smaller", "info-circle"),
-    "booking_replanned": _Kind("{name} is planned on other units", "arrows-exchange"),
-    "booking_shortened": _Kind("{by} made {name} end earlier", _CLOCK, _extended),
+    "booking_replanned": _Kind("{name} is planned on other units", "arrows-exchange", _replanned),
+    "booking_shortened": _Kind("{by} made {name} end earlier", _CLOCK, _shortened),
     "booking_runs_on": _Kind("the project of {name} has ended", _CLOCK, _because("The booking runs to its end.")),
     "booking_moved": _Kind("{name} was moved", "arrows-exchange"),
     "booking_cancelled": _Kind("{by} cancelled {name}", "ban"),

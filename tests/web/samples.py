@@ -1239,13 +1239,15 @@ def maintenance(*, preview: bool = False, faults: bool = False) -> v.Maintenance
         ),
         "m1:0123",
         1,
+        (("alpha-n01", "0-7:3g.40gb*2"), ("alpha-n02", "0-7:3g.40gb*2")),
     )  # fmt: skip
     return v.MaintenancePage(
         "Nodes that are worked on are no capacity: bookings are placed around them.",
         (
             v.MaintenanceRow(
                 "New fans", "They are loud.", "alpha", "alpha-n01, alpha-n02", NOW + day, NOW + day * 1.25, "Announced",
-                "plan", "Olga Operator", v.Action("Call off", "/operator/maintenance/1/call-off", (("version", "1"),), "danger"),
+                "plan", "Olga Operator", "Its GPUs are cut anew at the end: 0-7:3g.40gb*2",
+                v.Action("Call off", "/operator/maintenance/1/call-off", (("version", "1"),), "danger"),
             ),
             v.MaintenanceRow("Firmware", "", "beta", "beta-n07", NOW - 2 * day, NOW - day, "Over", "ended", "Olga Operator"),
         ),
@@ -1262,6 +1264,12 @@ def maintenance(*, preview: bool = False, faults: bool = False) -> v.Maintenance
         ),
         True,
         shown if preview else None,
+        ()
+        if faults
+        else (
+            v.PowerRow("alpha", "Rack r07", 40_000, v.Action("Take away", "/operator/power-budgets", (), "danger")),
+            v.PowerRow("alpha", "All of it", 1_200_000, v.Action("Take away", "/operator/power-budgets", (), "danger")),
+        ),
     )  # fmt: skip
 
 

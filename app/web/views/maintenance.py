@@ -23,6 +23,7 @@ class MaintenanceRow:
     state: str
     tone: str
     made_by: str
+    layout: str = ""
     call_off: Action | None = None
 
 
@@ -51,11 +52,13 @@ class MaintenancePreview:
     fates: tuple[FateRow, ...]
     digest: str
     withdrawn: int = 0
+    layout: tuple[tuple[str, str], ...] = ()
+    """(node, how its GPUs are cut at the end), where that changes."""
 
 
 @dataclass(frozen=True)
 class MaintenanceForm:
-    """Posts cluster, level, nodes, start, end, name, why and `step` (preview, commit) to /operator/maintenance."""
+    """Posts cluster, level, nodes, start, end, name, why, layout and `step` (preview, commit) to /operator/maintenance."""
 
     clusters: tuple[Option, ...]
     levels: tuple[Option, ...]
@@ -64,7 +67,18 @@ class MaintenanceForm:
     end: str = ""
     name: str = ""
     why: str = ""
+    layout: str = ""
     errors: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PowerRow:
+    """What a domain may draw; `remove` takes the budget away."""
+
+    cluster: str
+    domain: str
+    watts: int
+    remove: Action | None = None
 
 
 @dataclass(frozen=True)
@@ -77,3 +91,5 @@ class MaintenancePage:
     form: MaintenanceForm
     may_change: bool
     preview: MaintenancePreview | None = None
+    power: tuple[PowerRow, ...] = ()
+    """Budgets are set by POST /operator/power-budgets with cluster, level (rack, leaf, cluster), name and watts."""
