@@ -259,7 +259,7 @@ def booked_in(work: Work, scope: Scope, since: datetime) -> list[tuple[UUID, tup
     found = work.pg.execute(
         """SELECT id, units, share840, zone, least(ends_at, coalesce(released_at, ends_at)), coalesce(provided_at, starts_at)
              FROM bookings WHERE tenant_id = %s AND ends_at > %s AND state <> ALL(%s)
-              AND NOT (state = 'ENDED' AND provided_at IS NULL)
+              AND NOT (state IN ('ENDING', 'ENDED') AND provided_at IS NULL)
               AND (state <> 'REQUESTED' OR EXISTS (SELECT FROM holds h WHERE h.booking_id = bookings.id AND h.live))
               AND (%s::uuid IS NULL OR project_id = %s) AND (%s::uuid IS NULL OR account_id = %s)
               AND (%s::text IS NULL OR kind = %s) ORDER BY id FOR NO KEY UPDATE""",

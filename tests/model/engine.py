@@ -461,7 +461,7 @@ class Engine:
             becomes = frozenset(g for lower, upper in m.to_positions for g in range(lower // 64, upper // 64))
             if was[0] != m.node_id or len(becomes) != len(was[1]) or not becomes <= set(self.gpus_of(m.to_node_id)):
                 raise Broken(f"promise 3: hold {was} becomes {m}")
-            if becomes & self.offline:
+            if (becomes - was[1]) & self.offline:  # what it has it may keep: it is at risk, and placed anew by others
                 raise Broken(f"promise 3: hold {was} goes to units out of service: {becomes}")
             b.holds[m.hold] = (m.to_node_id, becomes)
             self.tally.reached["moved by recolouring"] += 1

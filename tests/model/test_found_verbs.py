@@ -7,10 +7,13 @@ from datetime import timedelta
 
 import pytest
 
+from app.billing import actions as billing
 from app.bookings import extending, moving
 from app.bookings.moving import To
+from app.kernel.actor import Actor
 from app.kernel.errors import Conflict
-from tests.world import START, World, make_world, nodes_csv
+from tests.bookings.shelf import rows
+from tests.world import H100, START, World, make_world, nodes_csv
 
 HOUR = timedelta(hours=1)
 
@@ -43,3 +46,19 @@ def test_the_quote_of_an_extension_knows_that_the_end_has_passed_before_any_work
     with pytest.raises(Conflict) as extended:
         world.do("extend", over, by=HOUR, end=None)
     assert quoted.value.code == extended.value.code == "wrong_state"
+
+
+def test_a_first_limit_does_not_count_what_was_given_up_and_is_still_being_cleared_away(world: World) -> None:
+    world.set_policy(H100, give_up=1800)
+    world.backend.faults.slow_start(4000)
+    never = world.book(duration="PT2H")
+    world.settle()
+    world.set_clock(START + timedelta(minutes=30))
+    world.backend.faults.call_refused("release", count=50)
+    world.settle()
+    found = world.look(never)
+    assert (found.state, found.left_by, found.provided_at) == ("ENDING", "give_up", None)
+    admin = Actor(None, "Admin", world.tenants["physics"], frozenset({"admin"}), frozenset({"operator"}))
+    with world.work("physics") as work:
+        billing.set_limit(work, admin, units=None, hours=100)
+    assert rows(world, "SELECT starts_at, ends_at, rate FROM commitments") == []
