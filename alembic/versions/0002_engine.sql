@@ -64,6 +64,7 @@ CREATE TABLE power_budgets (                                  -- what one rack (
   CONSTRAINT one_budget UNIQUE (cluster_id, level, name));
 ALTER TABLE kinds DROP CONSTRAINT kinds_slug_check,             -- slices are called like their profile: h100-sxm-80gb-3g.40gb
   ADD CONSTRAINT kinds_slug_check CHECK (slug ~ '^[a-z0-9][a-z0-9.+-]*$' AND slug <> 'any');
+ALTER TABLE external_use ADD COLUMN cpu_milli int, ADD COLUMN memory_mib int;  -- what it takes of the node beside units
 ALTER TABLE external_use ADD COLUMN who text;                 -- the cluster's word for whose it is: claimed by that person
 
 -- ---------- notices ----------

@@ -273,13 +273,16 @@ class ExternalUse:
     """Units taken by something Berth did not make. `until` is when its own limit ends it, None when it has none.
 
     `who` is the cluster user whose it is, '' when the cluster does not say. Use by one of an order's people does not
-    stand in the way of that order: it goes on inside the booking.
+    stand in the way of that order: it goes on inside the booking. `cpu_milli` and `memory_mib` are what it has been given
+    of the node, with its units or without any; 0 where the cluster does not say.
     """
 
     gpus: tuple[int, ...]
     until: datetime | None
     what: str
     who: str = ""
+    cpu_milli: int = 0
+    memory_mib: int = 0
 
 
 NodeState = Literal["ready", "drained", "down", "unknown"]

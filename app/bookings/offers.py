@@ -22,6 +22,7 @@ from app.bookings.earliest import Prepared, prepare
 from app.bookings.facts import PriceSegment, Project
 from app.bookings.gaps import soonest
 from app.bookings.ground import Site
+from app.bookings.host import HostUse, uncovered
 from app.bookings.open_projects import closed
 from app.bookings.placement import NoPlace, Placement, place
 from app.bookings.queries_power import power_of
@@ -224,14 +225,24 @@ def snapshot(
     kept = _STATIC.get(capacity)
     if kept is None:
         nodes = [NodeUnits(n.node_id, tuple(n.units), n.offered, n.rack, n.leaf, n.nvlink) for n in capacity.nodes]
-        pool = PoolSnapshot.of(
-            capacity.pool_id, capacity.cluster_id, capacity.kind, nodes, Busy.of_rows(capacity.taken)
-        )
+        taken = Busy.of_rows(capacity.taken)
+        if capacity.hosts:
+            taken = taken.plus(*_without_host(capacity, nodes))
+        pool = PoolSnapshot.of(capacity.pool_id, capacity.cluster_id, capacity.kind, nodes, taken)
         positions = queries.multirange(r for n in capacity.nodes for r in n.units)
         kept = _STATIC[capacity] = (pool, positions, [n.node_id for n in capacity.nodes])
     if capacity.budgets:
         return kept[0].under(power_of(work, capacity, leaving)), *kept[1:]
     return kept
+
+
+def _without_host(capacity: PoolCapacity, nodes: list[NodeUnits]) -> Iterator[Busy]:
+    """Units whose share of their node's CPU or memory is external use's."""
+    for node in nodes:
+        mine = [h for h in capacity.hosts if h.node_id == node.node_id]
+        if mine:
+            uses = [HostUse(h.cpu_milli, h.memory_mib, h.units, h.start, h.end) for h in mine]
+            yield uncovered(node, mine[0].all_cpu_milli, mine[0].all_memory_mib, uses)
 
 
 def positions_of(offer: Offer) -> str:

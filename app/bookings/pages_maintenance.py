@@ -15,8 +15,8 @@ from app.bookings import maintenance
 from app.bookings.maintenance import Fate, Impact, Plan
 from app.inventory import actions_maintenance as announcing
 from app.inventory import queries as inventory
-from app.inventory import queries_power
 from app.inventory import queries_maintenance as rows
+from app.inventory import queries_power
 from app.inventory.facts import PowerBudget
 from app.inventory.queries_maintenance import Maintenance
 from app.kernel.actor import Actor

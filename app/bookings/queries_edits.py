@@ -281,7 +281,7 @@ def uses(work: Work, cluster_id: int | None, who: Sequence[tuple[int, str]]) -> 
     rows = work.pg.execute(
         f"""{_USE} JOIN unnest(%(clusters)s::int[], %(names)s::text[]) w (cluster, name)
                      ON w.cluster = n.cluster_id AND w.name = e.who
-             WHERE e.ended_at IS NULL AND n.removed_at IS NULL AND (%(on)s::int IS NULL OR n.cluster_id = %(on)s)
+             WHERE e.ended_at IS NULL AND NOT isempty(e.units) AND n.removed_at IS NULL AND (%(on)s::int IS NULL OR n.cluster_id = %(on)s)
              ORDER BY e.since, e.id""",
         {"clusters": [c for c, _ in who], "names": [n for _, n in who], "on": cluster_id},
     )

@@ -362,7 +362,7 @@ def _held_bars(
 
 def _trouble_bars(node: NodeCapacity, trouble: Trouble, window: Window, operator: bool) -> list[Bar]:
     end = trouble.end or window.end
-    if trouble.start >= end:
+    if trouble.start >= end or (trouble.state == "external" and not trouble.ranges):
         return []
     kind: Any = {"external": "external", "drained": "maint", "maintenance": "maint"}.get(trouble.state, "faulty")
     words_for = {"external": "External use", "drained": "Drained", "down": "Down", "unknown": "Not observed"}

@@ -76,7 +76,9 @@ def call_off(work: Work, actor: Actor, number: int, version: int | None = None) 
     return maintenance_with_id(work, number)
 
 
-_POOLS = "SELECT DISTINCT n.pool_id FROM maintenance_nodes m JOIN nodes n ON n.id = m.node_id WHERE m.maintenance_id = %s"
+_POOLS = (
+    "SELECT DISTINCT n.pool_id FROM maintenance_nodes m JOIN nodes n ON n.id = m.node_id WHERE m.maintenance_id = %s"
+)
 
 
 def _changed(work: Work, number: int) -> None:

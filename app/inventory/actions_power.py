@@ -29,9 +29,7 @@ def set_budget(
     if watts is not None and not 0 < watts <= MOST:
         raise _wrong("watts", f"A budget has 1 to {MOST:,} watts.")
     # budgets before pools, as whoever books does; the pools' new version tells those who have read without the lock
-    work.pg.execute(
-        "SELECT FROM power_budgets WHERE cluster_id = %s ORDER BY id FOR NO KEY UPDATE", [found.id]
-    )
+    work.pg.execute("SELECT FROM power_budgets WHERE cluster_id = %s ORDER BY id FOR NO KEY UPDATE", [found.id])
     work.pg.execute("SELECT FROM pools WHERE cluster_id = %s ORDER BY id FOR NO KEY UPDATE", [found.id])
     before = {b.name: b.watts for b in budgets(work, [found.id]) if b.level == level and b.name == name}
     if watts is None:

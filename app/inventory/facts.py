@@ -132,13 +132,28 @@ class FedNode:
     budgets: tuple[int | None, int | None, int | None]
 
 
+@dataclass(frozen=True, slots=True)
+class HostTaken:
+    """What external use has of a node's CPU (thousandths of a core) and memory (MiB), of how much in all (None: nobody
+    knows), with which units, from one epoch second to another."""
+
+    node_id: int
+    cpu_milli: int
+    memory_mib: int
+    all_cpu_milli: int | None
+    all_memory_mib: int | None
+    units: tuple[Range, ...]
+    start: int
+    end: int
+
+
 @dataclass(frozen=True, eq=False)
 class PoolCapacity:
     """What a pool can give at one capacity version, without holds. Compared and hashed by identity, so that others can
     keep what they derive from it in a WeakKeyDictionary.
 
-    `taken` is external use, and the times in which a unit is not there yet or no more. `budgets`: power budgets of the
-    cluster; `fed`: what the nodes under them draw, those of other pools too.
+    `taken` is external use, and the times in which a unit is not there yet or no more. `hosts`: what it takes of the
+    nodes beside units. `budgets`: power budgets of the cluster; `fed`: what the nodes under them draw, those of other pools too.
     """
 
     pool_id: int
@@ -146,6 +161,7 @@ class PoolCapacity:
     kind: str
     nodes: tuple[NodeCapacity, ...]
     taken: tuple[Taken, ...]
+    hosts: tuple[HostTaken, ...] = ()
     budgets: tuple[PowerBudget, ...] = ()
     fed: Mapping[int, FedNode] = field(default_factory=dict)
 

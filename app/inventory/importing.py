@@ -111,7 +111,9 @@ def _plan(work: Work, cluster: Cluster, listed: NodeList, pool: str | None) -> _
                 faults.append(Fault(wanted.line, "", sentence))
             plan.renewed.append((old, wanted))
         elif "layout" in listed.columns and layout != old.layout:
-            sentence = f"How the GPUs of {wanted.name} are cut changes in a maintenance, which tells whoever has booked them."
+            sentence = (
+                f"How the GPUs of {wanted.name} are cut changes in a maintenance, which tells whoever has booked them."
+            )
             faults.append(Fault(wanted.line, "layout", sentence))
         elif wanted.gpus < old.gpus or _facts(wanted) != old.facts:
             plan.changed.append((old, wanted))

@@ -11,8 +11,9 @@ from app.backends.contract import ExternalUse, Inventory, NodeFacts
 from app.inventory.facts import POSITIONS_PER_GPU, Range
 
 FACTS = ("rack", "leaf", "nvlink", "power_watts", "cpu_milli", "memory_mib")
-Use = tuple[tuple[Range, ...], str, str]
-"""Positions in use, by what, and whose it is ('' where the cluster does not say)."""
+Use = tuple[tuple[Range, ...], str, str, int, int]
+"""Positions in use, by what, whose it is ('' where the cluster does not say), and how much of the node's CPU (thousandths
+of a core) and memory (MiB) it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +130,8 @@ def _uses(node: KnownNode, external: Sequence[ExternalUse]) -> dict[Use, datetim
             for gpu in sorted(set(use.gpus))
             if 0 <= gpu < node.gpus
         )
-        if ranges:
-            found[(_joined(ranges), use.what, use.who)] = use.until
+        if ranges or use.cpu_milli or use.memory_mib:
+            found[(_joined(ranges), use.what, use.who, use.cpu_milli, use.memory_mib)] = use.until
     return found
 
 

@@ -69,8 +69,9 @@ def _known(work: Work, cluster: Cluster, now: datetime) -> list[KnownNode]:
     for node, gpu, why in work.pg.execute(_OPEN_FAULTS, [cluster.id]):
         faults.setdefault(node, {})[gpu] = why
     uses: dict[int, dict[Any, Any]] = {}
-    for row, node, units, what, who, until in work.pg.execute(_OPEN_USES, [cluster.id]):
-        uses.setdefault(node, {})[(tuple((r.lower, r.upper) for r in units), what, who or "")] = (row, until)
+    for row, node, units, what, who, cpu, memory, until in work.pg.execute(_OPEN_USES, [cluster.id]):
+        ranges = tuple((r.lower, r.upper) for r in units)
+        uses.setdefault(node, {})[(ranges, what, who or "", cpu or 0, memory or 0)] = (row, until)
     devices: dict[int, dict[int, str]] = {}
     for node, gpu, uuid in work.pg.execute(_OPEN_DEVICES, [cluster.id, now]):
         devices.setdefault(node, {})[gpu] = uuid
@@ -93,7 +94,8 @@ _NODES = f"""SELECT n.id, n.name, n.pool_id, p.kind, n.first_gpu, n.gpus, n.stat
               WHERE n.cluster_id = %s AND n.removed_at IS NULL ORDER BY n.id"""
 _OPEN_FAULTS = """SELECT f.node_id, f.gpu, f.why FROM unit_faults f JOIN nodes n ON n.id = f.node_id
                    WHERE n.cluster_id = %s AND f.until IS NULL"""
-_OPEN_USES = """SELECT e.id, e.node_id, e.units, e.what, e.who, e.until FROM external_use e JOIN nodes n ON n.id = e.node_id
+_OPEN_USES = """SELECT e.id, e.node_id, e.units, e.what, e.who, e.cpu_milli, e.memory_mib, e.until
+                  FROM external_use e JOIN nodes n ON n.id = e.node_id
                  WHERE n.cluster_id = %s AND e.ended_at IS NULL"""
 _OPEN_DEVICES = """SELECT s.node_id, s.gpu, d.uuid FROM devices d JOIN slots s ON s.id = d.slot_id
                      JOIN nodes n ON n.id = s.node_id
@@ -148,12 +150,12 @@ def _write_uses(work: Work, changes: Sequence[Change], at: datetime) -> None:
             [(at, until, row) for c in changes for row, until in c.uses_go_on],
         )
         cursor.executemany(
-            """INSERT INTO external_use (node_id, units, since, until, seen_at, what, who)
-               VALUES (%s, %s::int4multirange, %s, %s, %s, %s, nullif(%s, ''))""",
+            """INSERT INTO external_use (node_id, units, since, until, seen_at, what, who, cpu_milli, memory_mib)
+               VALUES (%s, %s::int4multirange, %s, %s, %s, %s, nullif(%s, ''), nullif(%s, 0), nullif(%s, 0))""",
             [
-                (c.node.id, _multirange(ranges), at, until, at, what, who)
+                (c.node.id, _multirange(ranges), at, until, at, what, who, cpu, memory)
                 for c in changes
-                for (ranges, what, who), until in c.uses_begin
+                for (ranges, what, who, cpu, memory), until in c.uses_begin
             ],
         )
 

@@ -13,6 +13,7 @@ from app.inventory.facts import (
     FOREVER,
     Cluster,
     FedNode,
+    HostTaken,
     Kind,
     KindOffered,
     NodeCapacity,
@@ -174,15 +175,25 @@ def _load(work: Work, pools: Sequence[Pool]) -> list[PoolCapacity]:
     for pool_id, lower, upper, begins, ends in work.pg.execute(_EXTERNAL, {"ids": ids}):
         taken[pool_id].append((lower, upper, begins, FOREVER if ends is None else ends))
     nodes: dict[int, list[NodeCapacity]] = {i: [] for i in ids}
-    for pool_id, node_id, name, first, rack, leaf, nvlink, state in work.pg.execute(
-        _NODES, {"ids": ids, "now": now}
-    ):
+    for pool_id, node_id, name, first, rack, leaf, nvlink, state in work.pg.execute(_NODES, {"ids": ids, "now": now}):
         ranges = tuple(slots.get((pool_id, node_id), ()))
         offered = sum(1 << i for i, r in enumerate(ranges) if r[0] // 64 not in faulty) if state == "ready" else 0
         nodes[pool_id].append(NodeCapacity(node_id, name, first, ranges, offered, rack, leaf, nvlink, state))
+    hosts: dict[int, list[HostTaken]] = {i: [] for i in ids}
+    for pool_id, *host, units, begins, ends in work.pg.execute(_HOSTS, {"ids": ids}):
+        ranges = tuple((lower, upper) for lower, upper in units)
+        hosts[pool_id].append(HostTaken(*host, ranges, begins, FOREVER if ends is None else ends))
     powered = _power(work, {p.cluster_id for p in pools})
     return [
-        PoolCapacity(p.id, p.cluster_id, p.kind, tuple(nodes[p.id]), tuple(taken[p.id]), *powered.get(p.cluster_id, ()))
+        PoolCapacity(
+            p.id,
+            p.cluster_id,
+            p.kind,
+            tuple(nodes[p.id]),
+            tuple(taken[p.id]),
+            tuple(hosts[p.id]),
+            *powered.get(p.cluster_id, ()),
+        )
         for p in pools
     ]
 
@@ -240,6 +251,14 @@ SELECT v.pool_id, lower(r), upper(r), extract(epoch FROM e.since)::bigint,
        CASE WHEN e.until > e.seen_at THEN extract(epoch FROM e.until)::bigint END
   FROM serving v JOIN nodes n ON n.pool_id = v.node_pool JOIN external_use e ON e.node_id = n.id, unnest(e.units) r
  WHERE e.ended_at IS NULL AND n.removed_at IS NULL ORDER BY e.id, r"""
+
+_HOSTS = f"""{_SERVING}
+SELECT v.pool_id, n.id, coalesce(e.cpu_milli, 0), coalesce(e.memory_mib, 0), n.cpu_milli, n.memory_mib,
+       ARRAY(SELECT ARRAY[lower(r), upper(r)] FROM unnest(e.units) r), extract(epoch FROM e.since)::bigint,
+       CASE WHEN e.until > e.seen_at THEN extract(epoch FROM e.until)::bigint END
+  FROM serving v JOIN nodes n ON n.pool_id = v.node_pool JOIN external_use e ON e.node_id = n.id
+ WHERE e.ended_at IS NULL AND (e.cpu_milli IS NOT NULL OR e.memory_mib IS NOT NULL) AND n.removed_at IS NULL
+ ORDER BY v.pool_id, e.id"""
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------

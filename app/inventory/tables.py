@@ -202,7 +202,8 @@ class NodeOutageRow(SQLModel, table=True):
 
 
 class ExternalUseRow(SQLModel, table=True):
-    """Use that Berth did not make: capacity taken. `until` is its own limit, `ended_at` when it was seen no more."""
+    """Use that Berth did not make: capacity taken, of units, and of the node's CPU and memory. `until` is its own limit,
+    `ended_at` when it was seen no more."""
 
     __tablename__ = "external_use"
     __table_args__ = (Index("external_use_now", "node_id", postgresql_where=text("ended_at IS NULL")),)
@@ -215,6 +216,8 @@ class ExternalUseRow(SQLModel, table=True):
     seen_at: datetime = _instant()
     ended_at: datetime | None = _instant(nullable=True)
     what: str = _text()
+    cpu_milli: int | None = None
+    memory_mib: int | None = None
     who: str | None = _text(nullable=True)
 
 

@@ -44,7 +44,9 @@ def priced(world: World) -> None:
     from app.pricing import actions as pricing
 
     with world.work() as work:
-        pricing.publish_version(work, FINANCE, "standard", "CHF", START + HOUR, {H100: Decimal(4), HALF: Decimal(4)}, "slices")
+        pricing.publish_version(
+            work, FINANCE, "standard", "CHF", START + HOUR, {H100: Decimal(4), HALF: Decimal(4)}, "slices"
+        )
 
 
 def at(hour: float) -> str:

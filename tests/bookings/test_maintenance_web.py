@@ -39,7 +39,14 @@ def at(hours: float) -> str:
 
 
 def body(**words: Any) -> dict[str, Any]:
-    plan = {"cluster": "sim", "nodes": ["n0"], "start": at(12), "end": at(16), "name": "New fans", "why": "They are loud."}
+    plan = {
+        "cluster": "sim",
+        "nodes": ["n0"],
+        "start": at(12),
+        "end": at(16),
+        "name": "New fans",
+        "why": "They are loud.",
+    }
     return plan | words
 
 
@@ -83,7 +90,10 @@ def test_a_layout_by_program_and_in_the_preview_on_the_page(world: World, browse
     assert seen.json()["maintenance"]["layout"] == {"n0": "0-1:3g.40gb*2"}
     page = browse("operator").submit("/operator/maintenance", **form(layout="0:1g.10gb*7"))
     assert page.status_code == 200
-    assert "At its end GPUs are cut anew. What is booked on them afterwards is concerned too. n0 0:1g.10gb*7" in text_of(page)
+    assert (
+        "At its end GPUs are cut anew. What is booked on them afterwards is concerned too. n0 0:1g.10gb*7"
+        in text_of(page)
+    )
     page = browse("operator").submit("/operator/maintenance", **form(layout="0:9g.10gb"))
     assert page.status_code == 422
     assert "is no slice of h100-sxm-80gb" in text_of(page)
@@ -136,7 +146,9 @@ def test_whose_booking_it_is_and_the_lead_read_why_on_the_page_and_by_mail(world
     assert mails == 2
 
 
-def test_bug_report_6_a_window_longer_than_the_view_is_drawn_clipped_and_nodes_say_so(world: World, browse: People) -> None:
+def test_bug_report_6_a_window_longer_than_the_view_is_drawn_clipped_and_nodes_say_so(
+    world: World, browse: People
+) -> None:
     operator = api(world, browse, "operator")
     plan = body(start=at(-0.01), end=at(24 * 9))
     seen = operator.post("/api/v1/maintenances?dry_run=true", json=plan).json()
@@ -146,7 +158,11 @@ def test_bug_report_6_a_window_longer_than_the_view_is_drawn_clipped_and_nodes_s
         assert "Maintenance: New fans" in page.text, range_
     nodes = {n["name"]: n for n in operator.get("/api/v1/nodes").json()["items"]}
     assert (nodes["n0"]["free"], nodes["n1"]["free"]) == (0, 8)
-    assert nodes["n0"]["maintenance"] == {"name": "New fans", "start": plan["start"][:19] + "Z", "end": at(24 * 9)[:19] + "Z"}
+    assert nodes["n0"]["maintenance"] == {
+        "name": "New fans",
+        "start": plan["start"][:19] + "Z",
+        "end": at(24 * 9)[:19] + "Z",
+    }
     assert nodes["n1"]["maintenance"] is None
     assert "In maintenance" in text_of(browse("operator").see("/operator/inventory"))
 
@@ -165,7 +181,10 @@ def test_power_budgets_by_program_and_on_the_page(world: World, browse: People) 
     assert (refused.json()["reasons"][0]["limit"], refused.json()["reasons"][0]["asked"]) == ("5600 W", "6300 W")
     page = browse("operator")
     assert "Rack r0 sim 5,600 W" in text_of(page.see("/operator/maintenance"))
-    assert page.submit("/operator/power-budgets", cluster="sim", level="cluster", name="", watts="10,000").status_code == 303
+    assert (
+        page.submit("/operator/power-budgets", cluster="sim", level="cluster", name="", watts="10,000").status_code
+        == 303
+    )
     assert "All of it sim 10,000 W" in text_of(page.see("/operator/maintenance"))
     page.submit("/operator/power-budgets", cluster="sim", level="rack", name="r0", watts="")
     assert "Rack r0 sim" not in text_of(page.see("/operator/maintenance"))

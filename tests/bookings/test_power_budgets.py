@@ -7,11 +7,12 @@ from datetime import timedelta
 
 import pytest
 
-from app.bookings import maintenance
+from app.bookings import maintenance, queries
 from app.bookings.maintenance import Plan
 from app.inventory.actions_power import set_budget
 from app.kernel.errors import Forbidden, Invalid, Refused
 from app.kernel.window import Window
+from app.plumbing.db import Work
 from tests.world import OPERATOR, START, NoQueue, World, make_world, nodes_csv
 
 HOUR = timedelta(hours=1)
@@ -74,11 +75,20 @@ def test_an_extension_and_a_move_keep_to_the_budget(world: World) -> None:
         world.do("extend", early, end=START + 12 * HOUR, by=None)
     assert "power_short" in {r.code for r in caught.value.refusal.reasons}
     assert world.look(early).ends_at == START + 11 * HOUR
-    # its own draw is given up when it goes elsewhere
+
+
+def test_what_a_booking_draws_is_given_up_when_it_goes_elsewhere(world: World) -> None:
+    budget(world, 5600)
+    budget(world, 1, "r1")
+    booking = world.book(start=at(10), units=8, within="node", duration="PT1H")
+    with world.plumbing.database.work(booking.tenant_id) as work:
+        (held,) = queries.holds_of(work, booking.id)
+    other = {"n0": "n1", "n1": "n0"}[held.node]
+    window = Window(START + 10 * HOUR, START + 11 * HOUR)
     with world.work() as work:
-        plan = Plan("sim", "node", tuple(h for h in ("n0", "n1")), Window(START + 10 * HOUR, START + 11 * HOUR), "x", "")
-        impact = maintenance.preview(work, NoQueue(), OPERATOR, plan)
-    assert [f.done for f in impact.fates if f.booking.id == early.id] in ([], ["move"])
+        plan = Plan("sim", "node", (held.node,), window, "New fans", "")
+        (fate,) = maintenance.preview(work, NoQueue(), OPERATOR, plan).fates
+    assert (fate.done, fate.took) == ("move", (other,)), "rack r0 feeds one node at a time, and it is the only one"
 
 
 def test_a_budget_is_of_what_is_there_and_known_and_for_operators(world: World) -> None:
@@ -93,25 +103,22 @@ def test_a_budget_is_of_what_is_there_and_known_and_for_operators(world: World) 
         budget(world, 5600)
 
 
-def test_without_a_budget_nothing_is_asked_and_with_one_its_lock_comes_before_the_pools(world: World) -> None:
-    with world.work("physics") as work:
-        seen: list[str] = []
-        together = work.together
+def test_without_a_budget_nothing_is_asked_and_with_one_its_lock_comes_before_the_pools(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    together = Work.together
 
-        def spy(*statements):
-            seen.extend(sql for sql, _ in statements)
-            return together(*statements)
+    def spy(work: Work, *statements):
+        seen.extend(sql for sql, _ in statements)
+        return together(work, *statements)
 
-        object.__setattr__(work, "together", spy) if hasattr(work, "__slots__") else setattr(work, "together", spy)
-        from app.bookings import actions
-
-        actions.book(work, NoQueue(), world.actor("physics-member"), world.ask(units=1, start=at(10)))
-        assert not any("power_budgets" in sql for sql in seen)
+    monkeypatch.setattr(Work, "together", spy)
+    world.book(units=1, start=at(10))
+    assert seen
+    assert not any("power_budgets" in sql for sql in seen)
     budget(world, 50_000, "", "cluster")
-    with world.work("physics") as work:
-        seen, together = [], work.together
-        setattr(work, "together", spy)
-        actions.book(work, NoQueue(), world.actor("physics-member"), world.ask(units=1, start=at(10)))
-        order = [i for i, sql in enumerate(seen) if "power_budgets" in sql or "FOR NO KEY UPDATE OF p" in sql]
-        assert len(order) == 2
-        assert "power_budgets" in seen[order[0]]
+    seen.clear()
+    world.book(units=1, start=at(10))
+    locks = [sql for sql in seen if "power_budgets" in sql or "FOR NO KEY UPDATE OF p" in sql]
+    assert ["power_budgets" in sql for sql in locks] == [True, False]

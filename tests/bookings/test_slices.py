@@ -116,6 +116,9 @@ def test_how_gpus_are_cut_changes_only_by_maintenance(world: World) -> None:
     assert [row[-1] for row in listed] == ["0:3g.40gb+3g.40gb", None]
     with world.work() as work, pytest.raises(NodesRefused) as refused:
         inventory.import_nodes(
-            work, OPERATOR, "sim", f"name,kind,gpus,layout\nn7,{H100},2,2:3g.40gb\nn8,{H100},1,4g.40gb*2\nn9,g2,1,1g.5gb\n"
+            work,
+            OPERATOR,
+            "sim",
+            f"name,kind,gpus,layout\nn7,{H100},2,2:3g.40gb\nn8,{H100},1,4g.40gb*2\nn9,g2,1,1g.5gb\n",
         )
     assert [f.column for f in refused.value.faults] == ["layout"] * 3

@@ -155,15 +155,23 @@ def define(cluster: Cluster, nodes: Iterable[NodeSpec]) -> Line | None:
 
 
 def foreign(
-    cluster: Cluster, id: str, node: str, gpus: tuple[int, ...], until: int | None, what: str, at: int, who: str = ""
-) -> Line | None:
+    cluster: Cluster, id: str, node: str, gpus: tuple[int, ...], until: int | None, what: str, at: int, who: str = "",
+    host: tuple[int, int] = (0, 0),
+) -> Line | None:  # fmt: skip
     """Somebody else's job from now on; None when it is there already. Held units refuse it, as a cluster would."""
     if id in cluster.foreign:
         return None
     _units_there(cluster, node, gpus)
     _unused(cluster, node, gpus, at, FOREVER if until is None else until, but="")
     words = {"id": id, "node": node, "gpus": list(gpus), "until": until, "what": what}
-    return Line("foreign", "", {**words, "who": who} if who else words)
+    words |= {"who": who} if who else {}
+    return Line("foreign", "", words | ({"cpu_milli": host[0], "memory_mib": host[1]} if any(host) else {}))
+
+
+def swap(cluster: Cluster, node: str, gpu: int) -> Line:
+    """Another card sits where one was."""
+    _units_there(cluster, node, (gpu,))
+    return Line("swap", "", {"node": node, "gpu": gpu})
 
 
 def take_away(cluster: Cluster, node: str, ref: Ref, why: str, at: int) -> Line | None:
@@ -214,7 +222,7 @@ def _possible(cluster: Cluster, order: Order) -> None:
     seen: set[Unit] = set()
     for place in order.places:
         for cut in place.slices:
-            if not (0 <= cut.start and 0 < cut.size and cut.start + cut.size <= 8):
+            if not (cut.start >= 0 and cut.size > 0 and cut.start + cut.size <= 8):
                 raise BackendError("invalid", "A slice lies inside the eight parts of a GPU's memory.", repr(cut))
         numbers = _numbers(place)
         _units_there(cluster, place.node, tuple(map(gpu_of, numbers)))
@@ -249,7 +257,13 @@ def _free(cluster: Cluster, order: Order, words: dict[str, Any], at: int) -> Non
 
 
 def _unused(
-    cluster: Cluster, node: str, gpus: Iterable[int], first: int, last: int, but: str, people: frozenset[str] = frozenset()
+    cluster: Cluster,
+    node: str,
+    gpus: Iterable[int],
+    first: int,
+    last: int,
+    but: str,
+    people: frozenset[str] = frozenset(),
 ) -> None:
     """No other reservation and nothing foreign has one of these units in `[first, last)`; what is of `people` may stay."""
     wanted = set(gpus)

@@ -55,21 +55,26 @@ class Faults:
 
     def foreign_job(
         self, node: str, gpus: Iterable[int], until: datetime | None = None, what: str = "a job", id: str = "",
-        who: str = "",
+        who: str = "", cpu_milli: int = 0, memory_mib: int = 0,
     ) -> str:  # fmt: skip
         """Somebody else's job from now on, with its own limit if any. `conflict` when units are held then. `who`: the
-        cluster user whose it is.
+        cluster user whose it is. It may have no GPUs, and only CPU (thousandths of a core) and memory of the node.
 
         Answers with its id, for `foreign_ends`.
         """
         units = tuple(sorted(set(gpus)))
         end = None if until is None else _s(until, 0)
+        host = (cpu_milli, memory_mib)
 
         def decide(cluster: Cluster, now: int) -> Line | None:
-            return deciding.foreign(cluster, id or f"job-{cluster.last_id + 1}", node, units, end, what, now, who)
+            return deciding.foreign(cluster, id or f"job-{cluster.last_id + 1}", node, units, end, what, now, who, host)
 
         entry = self._write(decide)
         return id if entry is None else str(entry.body["id"])
+
+    def card_swapped(self, node: str, gpu: int) -> None:
+        """Somebody puts another card into the slot of a GPU: it has another UUID from now on."""
+        self._write(lambda c, _: deciding.swap(c, node, gpu))
 
     def foreign_ends(self, id: str) -> None:
         """A foreign job ends now."""

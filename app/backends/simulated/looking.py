@@ -342,7 +342,7 @@ def inventory(cluster: Cluster, seed: int, now: int, observed_at: datetime) -> I
     for f in cluster.foreign.values():
         if f.since <= now and (f.until is None or f.until > now):
             until = None if f.until is None or f.taken_from is not None else instant(f.until)
-            foreign.setdefault(f.node, []).append(ExternalUse(f.gpus, until, f.what, f.who))
+            foreign.setdefault(f.node, []).append(ExternalUse(f.gpus, until, f.what, f.who, f.cpu_milli, f.memory_mib))
     nodes = tuple(
         _facts(cluster, spec, seed, now, observed_at, tuple(foreign.get(spec.name, ())))
         for _, spec in sorted(cluster.nodes.items())
@@ -381,12 +381,13 @@ def _facts(
         gpu_memory_mib=spec.gpu_memory_mib,
         cpu_milli=spec.cpu_milli,
         memory_mib=spec.memory_mib,
-        uuids=tuple(_uuid(seed, spec.name, gpu) for gpu in range(spec.gpus)),
+        uuids=tuple(_uuid(seed, spec.name, gpu, cluster.swapped.get((spec.name, gpu), 0)) for gpu in range(spec.gpus)),
     )
 
 
-def _uuid(seed: int, node: str, gpu: int) -> str:
-    digest = blake2b(f"{seed}/{node}/{gpu}".encode(), digest_size=16).digest()
+def _uuid(seed: int, node: str, gpu: int, swaps: int) -> str:
+    card = f"/{swaps}" if swaps else ""
+    digest = blake2b(f"{seed}/{node}/{gpu}{card}".encode(), digest_size=16).digest()
     return f"GPU-{uuid.UUID(bytes=digest, version=4)}"
 
 

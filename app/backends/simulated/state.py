@@ -151,6 +151,8 @@ class Foreign:
     what: str
     taken_from: str | None = None
     who: str = ""
+    cpu_milli: int = 0
+    memory_mib: int = 0
 
 
 @dataclass(slots=True)
@@ -181,6 +183,8 @@ class Cluster:
     gaps: list[tuple[str | None, int, int]] = field(default_factory=list)
     call_faults: list[CallFault] = field(default_factory=list)
     slow_starts: list[list[int]] = field(default_factory=list)
+    swapped: dict[Unit, int] = field(default_factory=dict)
+    """How often the card of a GPU was swapped for another."""
     on_node: dict[str, dict[str, None]] = field(default_factory=dict, compare=False)
     """Index only: which reservations may have units of a node."""
 
@@ -361,14 +365,20 @@ def _drain(cluster: Cluster, entry: Entry) -> None:
 def _foreign(cluster: Cluster, entry: Entry) -> None:
     body = entry.body
     cluster.foreign[body["id"]] = Foreign(
-        body["id"], body["node"], tuple(body["gpus"]), entry.at, body["until"], body["what"], who=body.get("who", "")
-    )
+        body["id"], body["node"], tuple(body["gpus"]), entry.at, body["until"], body["what"], None, body.get("who", ""),
+        body.get("cpu_milli", 0), body.get("memory_mib", 0),
+    )  # fmt: skip
 
 
 def _foreign_end(cluster: Cluster, entry: Entry) -> None:
     foreign = cluster.foreign[entry.body["id"]]
     if foreign.until is None or foreign.until > entry.at:
         foreign.until = entry.at
+
+
+def _swap(cluster: Cluster, entry: Entry) -> None:
+    unit = (entry.body["node"], entry.body["gpu"])
+    cluster.swapped[unit] = cluster.swapped.get(unit, 0) + 1
 
 
 def _gap(cluster: Cluster, entry: Entry) -> None:
@@ -407,6 +417,7 @@ _APPLY = {
     "drain": _drain,
     "foreign": _foreign,
     "foreign_end": _foreign_end,
+    "swap": _swap,
     "gap": _gap,
     "call_fault": _call_fault,
     "call_fault_met": _call_fault_met,
