@@ -87,14 +87,18 @@ def count_in(work: Work, scope: Scope, booked: Iterable[tuple[UUID, tuple[Piece,
     """Count bookings against a scope that did not exist when they were made. Counting one twice changes nothing."""
     for booking_id, pieces in booked:
         values = queries.commit_values(work.tenant_id, [scope], pieces, booking_id)
-        work.pg.execute(queries.COMMIT + " ON CONFLICT DO NOTHING", values)
+        work.pg.execute(f"{queries.COMMIT} WHERE {_UNCOUNTED.format('booking')}", values)
 
 
 def count_in_requests(work: Work, scope: Scope, asked: Iterable[tuple[UUID, tuple[Piece, ...]]]) -> None:
     """The same for what requests hold beside their bookings."""
     for request_id, pieces in asked:
         values = queries.commit_values(work.tenant_id, [scope], pieces, None, request_id)
-        work.pg.execute(queries.COMMIT + " ON CONFLICT DO NOTHING", values)
+        work.pg.execute(f"{queries.COMMIT} WHERE {_UNCOUNTED.format('request')}", values)
+
+
+# By owner and not by piece: what was counted before may since have been cut into others (handed over, shrunk).
+_UNCOUNTED = "NOT EXISTS (SELECT FROM commitments c WHERE c.scope_id = s.id AND c.{0}_id = %({0})s)"
 
 
 def _plain(scope: Scope) -> dict[str, int | str | None]:

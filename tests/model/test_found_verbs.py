@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from app.billing import actions as billing
-from app.bookings import extending, moving
+from app.bookings import extending, moving, sharing
 from app.bookings.moving import To
 from app.kernel.actor import Actor
 from app.kernel.errors import Conflict
@@ -62,3 +62,22 @@ def test_a_first_limit_does_not_count_what_was_given_up_and_is_still_being_clear
     with world.work("physics") as work:
         billing.set_limit(work, admin, units=None, hours=100)
     assert rows(world, "SELECT starts_at, ends_at, rate FROM commitments") == []
+
+
+def test_a_limit_set_again_does_not_count_twice_what_was_handed_over(world: World) -> None:
+    """Handing over cuts the schedule: the second half looked like a piece that nobody had counted."""
+    for units in (None, 1):
+        admin = Actor(None, "Admin", world.tenants["physics"], frozenset({"admin"}), frozenset({"operator"}))
+        person = world.people["physics-lead"]
+        for whose in ({}, {"account_id": person}):
+            with world.work("physics") as work:
+                billing.set_limit(work, admin, units=units, hours=100, **whose)
+        if units is None:
+            handed = world.book(duration="PT2H")
+            world.settle()
+            world.set_clock(START + HOUR)
+            world.do(sharing.hand_over, handed, to=person)
+    counted = rows(
+        world, "SELECT subject, sum(quantity) / 840 FROM commitments JOIN scopes s ON s.id = scope_id GROUP BY 1"
+    )
+    assert sorted(counted) == [("tenant", 7200), ("user", 3600)]
