@@ -89,6 +89,7 @@ class History(Asking, Editing, Running):
             raise Broken(
                 f"{type(error).__name__}: {error}\n\nseed {self.seed}, step {self.number} of {steps}; again: "
                 f"python -m tests.model --seed {self.seed} --steps {self.number}\n\nthe last steps:\n{told}"
+                f"\n\n{self.tally.report()}"
             ) from error
         return self.tally
 
