@@ -354,6 +354,12 @@ SELECT CASE o.state WHEN 'drained' THEN 'maintenance' ELSE 'failed' END, 64 * n.
   FROM node_outages o JOIN nodes n ON n.id = o.node_id
  WHERE o.since < %(end)s AND coalesce(o.until, %(end)s) > %(start)s
 UNION ALL
+SELECT 'maintenance', 64 * n.first_gpu, 64 * (n.first_gpu + n.gpus), greatest(lower(m.during), %(start)s),
+       least(upper(m.during), m.cancelled_at, %(end)s)
+  FROM maintenances m JOIN maintenance_nodes x ON x.maintenance_id = m.id JOIN nodes n ON n.id = x.node_id
+ WHERE m.during && tstzrange(%(start)s, %(end)s)
+   AND (m.cancelled_at IS NULL OR m.cancelled_at > greatest(lower(m.during), %(start)s))
+UNION ALL
 SELECT 'failed', 64 * f.gpu, 64 * f.gpu + 64, greatest(f.since, %(start)s), least(coalesce(f.until, %(end)s), %(end)s)
   FROM unit_faults f WHERE f.since < %(end)s AND coalesce(f.until, %(end)s) > %(start)s
 UNION ALL

@@ -334,4 +334,5 @@ def _would_cost(work: Work, actor: Actor, ask: Ask) -> Cost | None:
         return None
     start = ask.start or desk.now
     segments = desk.segments(ask.kind, Window(start, start + ask.length))
-    return None if segments is None else cost(segments, ask.shape.total, desk.project.currency)
+    share = next((p.share840 for p in desk.pools() if p.kind == ask.kind), WHOLE)
+    return None if segments is None else cost(segments, ask.shape.total, desk.project.currency, share)

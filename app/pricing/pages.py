@@ -46,7 +46,7 @@ def prices_page(
 def publish_page(page: OnPage, work: InTransaction, actor: PlatformFinance, form: SentForm) -> Response:
     """Show what a version would change, or publish it."""
     group, currency = _book(work, str(form.get("book", "")))
-    names = queries.kind_names(work)
+    names = queries.form_names(work)
     typed = {slug: str(form.get(f"price.{slug}", "")).strip() for slug in names}
     valid_from, note = str(form.get("valid_from", "")), str(form.get("note", ""))[:200]
     prices, errors = _read_prices(typed)
@@ -151,7 +151,7 @@ def _view(
     preview: PricePreview | None = None,
 ) -> PriceBookPage:
     now = work.product_now()
-    names = queries.kind_names(work)
+    names = queries.form_names(work)
     books = queries.price_books(work) or ((group, currency),)
     versions = queries.versions(work, group, currency)
     current = next((v.id for v in versions if v.effective_at <= now), None)

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from fractions import Fraction
 
+from app.kernel.money import WHOLE
 from app.plumbing.db import Work
 from app.pricing.rules import Price
 
@@ -71,6 +73,14 @@ def versions(work: Work, price_group: str, currency: str) -> tuple[Version, ...]
         Version(i, price_group, currency, effective, published, by, note, dict(zip(kinds, prices, strict=True)))
         for i, effective, published, by, note, kinds, prices in rows
     )
+
+
+def form_names(work: Work) -> dict[str, str]:
+    """The same as `kind_names`, saying of slices what their price is of: a whole GPU-hour, of which each pays its share."""
+    rows = work.pg.execute("SELECT slug, (facts->>'share840')::int FROM kinds WHERE facts->>'slice_of' IS NOT NULL")
+    shares = {slug: str(Fraction(share, WHOLE)) for slug, share in rows}
+    names = kind_names(work)
+    return {slug: f"{name} (by the GPU; one pays {shares[slug]})" if slug in shares else name for slug, name in names.items()}
 
 
 def kind_names(work: Work) -> dict[str, str]:

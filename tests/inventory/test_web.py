@@ -53,6 +53,7 @@ def test_nodes_kinds_and_clusters_in_their_shapes(people: People) -> None:
         "leaf": "l1",
         "nvlink": "v1",
         "observed_at": "2026-11-30T12:00:00Z",
+        "maintenance": None,
     }
     second = member.get("/api/v1/nodes", params={"limit": 2, "cursor": first["next"]}).json()
     assert [node["name"] for node in second["items"]] == ["n3"]
@@ -161,8 +162,8 @@ def test_the_inventory_page_imports_and_shows_every_fault(people: People) -> Non
     assert "1 nodes added" in send("name,kind,gpus\nm1,h100,8\n").text
     listed = browser.get("/operator/inventory.csv")
     assert listed.text.splitlines()[:2] == [
-        "name,kind,gpus,rack,leaf,nvlink,power_watts,cpu_milli,memory_mib",
-        "m1,h100-sxm-80gb,8,,,,,,",
+        "name,kind,gpus,rack,leaf,nvlink,power_watts,cpu_milli,memory_mib,layout",
+        "m1,h100-sxm-80gb,8,,,,,,,",
     ]
     again = send(listed.text)
     assert "0 nodes added" in again.text
