@@ -7,14 +7,17 @@ from datetime import timedelta
 from decimal import Decimal
 
 import pytest
+from fastapi.testclient import TestClient
 
 from app import rounds
+from app.accounts import actions as tokens
 from app.backends.contract import Ref, Slice
 from app.bookings import queries
 from app.inventory import actions as inventory
 from app.inventory import queries as inventory_queries
 from app.inventory.rules import NodesRefused
 from app.kernel.errors import Refused
+from tests.bookings.test_pages import FORM, People, text_of
 from tests.world import H100, OPERATOR, START, World, make_world
 
 HOUR = timedelta(hours=1)
@@ -122,3 +125,36 @@ def test_how_gpus_are_cut_changes_only_by_maintenance(world: World) -> None:
             f"name,kind,gpus,layout\nn7,{H100},2,2:3g.40gb\nn8,{H100},1,4g.40gb*2\nn9,g2,1,1g.5gb\n",
         )
     assert [f.column for f in refused.value.faults] == ["layout"] * 3
+
+
+def test_pages_say_what_a_slice_is_and_costs(database, tmp_path, valkey_url) -> None:
+    world = make_world(database, tmp_path, valkey_url, csv=CSV, prices={H100: Decimal(4), HALF: Decimal("4.20")})
+    try:
+        browse = People(world)
+        member = browse()
+        form = text_of(member.see("/book"))
+        assert "H100-SXM-80GB 3g.40gb" in form
+        said = {"kind": HALF, "units": "2", "within": "", "hours": "1"}
+        quoted = text_of(member.submit("/book/quote", **FORM | said))
+        assert "CHF 3.60" in quoted
+        booking = world.book(kind=HALF, units=2, start=at(1), duration="PT2H")
+        world.book(kind=H100, units=1, start=at(1), duration="PT2H")
+        world.pass_time(HOUR + timedelta(minutes=20))
+        world.settle()
+        rounds.do_all(world.plumbing)
+        page = text_of(member.see(f"/bookings/{booking.label}"))
+        assert "H100-SXM-80GB 3g.40gb" in page
+        assert "n0" in page
+        shown = member.see("/timeline")
+        assert "n0 3g.40gb" in text_of(shown)
+        with world.plumbing.database.work(booking.tenant_id) as work:
+            token = tokens.create_token(work, world.actor("physics-member"), label="t", scopes=("read", "book"))
+        program = TestClient(browse.app, headers={"Authorization": f"Bearer {token.secret}"})
+        seen = program.get(f"/api/v1/bookings/{booking.public_id}").json()
+        assert [(n["node"], n["units"], n["indices"]) for n in seen["nodes"]] == [("n0", 2, [0])]
+        kinds = {
+            k["slug"]: (k["slice_of"], k["share"]) for k in program.get("/api/v1/kinds?offered=true").json()["items"]
+        }
+        assert kinds == {H100: (None, "1"), HALF: (H100, "3/7")}
+    finally:
+        world.close()
