@@ -12,7 +12,7 @@ from app.bookings import extending, moving, sharing
 from app.bookings.moving import To
 from app.kernel.actor import Actor
 from app.kernel.errors import Conflict
-from tests.bookings.shelf import rows
+from tests.bookings.shelf import bill, rows
 from tests.world import H100, START, World, make_world, nodes_csv
 
 HOUR = timedelta(hours=1)
@@ -81,3 +81,25 @@ def test_a_limit_set_again_does_not_count_twice_what_was_handed_over(world: Worl
         world, "SELECT subject, sum(quantity) / 840 FROM commitments JOIN scopes s ON s.id = scope_id GROUP BY 1"
     )
     assert sorted(counted) == [("tenant", 7200), ("user", 3600)]
+
+
+def test_what_lies_between_the_old_end_and_a_later_one_that_reached_the_cluster_too_late_is_not_charged(
+    world: World,
+) -> None:
+    """The cluster ended it in time, and made it anew when it heard of the extension: nobody was on it in between."""
+    late = world.book(duration="PT1H")
+    world.settle()
+    world.set_clock(START + timedelta(minutes=55))
+    for verb in ("ensure", "observe"):
+        world.backend.faults.call_refused(verb, count=10_000)
+    world.do("extend", late, by=HOUR, end=None)
+    world.pass_time(timedelta(minutes=30))
+    with world.backend._log.look() as cluster:  # it is back
+        cluster.call_faults.clear()
+    world.pass_time(timedelta(minutes=100))
+    (heard,) = (e.at for e in world.backend.entries() if e.command == "change")
+    gap = heard - int((START + HOUR).timestamp())
+    assert gap > 20 * 60
+    bill(world, late)
+    charged = dict(rows(world, "SELECT kind, sum(quantity)::bigint / 840 FROM charges GROUP BY 1"))
+    assert charged == {"use": 7200, "credit": -gap}

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
+from typing import Any
 
 from app.backends.contract import (
     ExternalUse,
@@ -185,7 +186,7 @@ def in_place_since(cluster: Cluster, r: Reservation, now: int) -> int | None:
 
 def losses(cluster: Cluster, r: Reservation, now: int) -> tuple[LostUnits, ...]:
     """Every loss since it began and while it held, each unit at most once at an instant."""
-    if not any(span.node in cluster.outages for span in r.spans):
+    if not any(span.node in cluster.outages or span.until is not None for span in r.spans):
         return ()
     began = begun(cluster, r, now)
     if began is None:
@@ -198,11 +199,30 @@ def losses(cluster: Cluster, r: Reservation, now: int) -> tuple[LostUnits, ...]:
         for gpu in sorted(set(map(gpu_of, span.gpus))) if outages else ():
             for since, until, why in _merged(outages, gpu, first, last, now):
                 found.setdefault((since, until, why, span.node), []).append(gpu)
+    for node, gpu, since, until in _between_spans(r):
+        if since >= began:
+            found.setdefault((since, until, _TOO_LATE, node), []).append(gpu_of(gpu))
     lost = [
-        LostUnits(node, tuple(sorted(gpus)), instant(since), None if until is None else instant(until), why)
+        LostUnits(node, tuple(sorted(set(gpus))), instant(since), None if until is None else instant(until), why)
         for (since, until, why, node), gpus in found.items()
     ]
     return tuple(sorted(lost, key=lambda x: (x.since, x.node, x.gpus)))
+
+
+_TOO_LATE = "Its window was over on the cluster before the later end was heard of."
+
+
+def _between_spans(r: Reservation) -> Iterator[tuple[str, Any, int, int]]:
+    """(node, GPU or slice, from, until) in which a unit stood in nobody's order and was in it before and after: a later end that
+    came when the window was over."""
+    last: dict[tuple[str, Any], int] = {}
+    for span in sorted(r.spans, key=lambda s: s.since):
+        for gpu in span.gpus:
+            over = last.get((span.node, gpu))
+            if over is not None and over < span.since:
+                yield span.node, gpu, over, span.since
+            if span.until is not None:
+                last[span.node, gpu] = span.until
 
 
 def _merged(outages: list[Outage], gpu: int, first: int, last: int, now: int) -> Iterator[tuple[int, int | None, str]]:
