@@ -120,9 +120,13 @@ UNION ALL
 SELECT b.tenant_id, b.id, greatest(upper(s.valid), lower(h.during)), 'Units of node ' || n.name || ' are taken out.', n.name
   FROM slots s JOIN nodes n ON n.id = s.node_id
   JOIN holds h ON h.node_id = n.id AND h.live AND h.left_at IS NULL AND upper(h.during) > upper(s.valid)
-              AND s.positions <@ h.units
+              AND s.positions && h.units
   JOIN bookings b ON b.id = h.booking_id
  WHERE n.cluster_id = %(cluster)s AND NOT upper_inf(s.valid)
+   -- on the same GPU there may be units of another layout by then, which are the ones that are held
+   AND h.units <@ coalesce((SELECT range_agg(x.positions) FROM slots x
+                             WHERE x.node_id = h.node_id AND x.kind = b.kind AND x.positions && h.units
+                               AND x.valid @> tstzrange(greatest(lower(h.during), %(now)s), b.ends_at)), '{}') IS FALSE
    AND b.state IN ('REQUESTED', 'BOOKED', 'STARTING') AND b.ends_at > %(now)s
  ORDER BY 1, 2, 3"""
 

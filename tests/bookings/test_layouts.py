@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.bookings import maintenance
+from app.bookings import maintenance, queries_life
 from app.bookings.maintenance import Impact, Plan
 from app.inventory import actions_maintenance as announcing
 from app.inventory import queries as inventory
@@ -87,6 +87,23 @@ def test_what_is_booked_on_the_gpu_after_the_work_is_concerned_too_and_only_that
         ).fetchall()
     why = "Slices: People need small ones."
     assert told == [("physics-lead", why, OPERATOR.label), ("physics-member", why, OPERATOR.label)]
+
+
+def test_units_of_the_layout_to_come_are_not_taken_for_those_that_go(world: World) -> None:
+    one = do(world, plan()).maintenance
+    priced(world)
+    slices = world.book(kind=HALF, units=2, start=at(14), duration="PT2H")
+    before = world.book(kind=H100, units=4, start=at(10), duration="PT2H")
+
+    def ails() -> set:
+        with world.work() as work, work.read_all():
+            return {a.booking_id for a in queries_life.ailing(work, world.cluster_id, world.now())}
+
+    assert ails() == set()
+    with world.work() as work:  # nobody may do this; if it happens it is seen
+        work.pg.execute("UPDATE slots SET valid = tstzrange(lower(valid), %s) WHERE kind = %s", [one.end + HOUR, HALF])
+    assert ails() == {slices.id}
+    assert before.state == "BOOKED"
 
 
 def test_a_preview_leaves_no_slot_and_what_cannot_be_is_said(world: World) -> None:
