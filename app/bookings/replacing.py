@@ -110,7 +110,7 @@ def _other_units(
 ) -> Rearranged | None:  # fmt: skip
     """Where the units that leave could lie from now on (or from the start), and who would have to make way."""
     running = view.state is State.ACTIVE
-    window = Window(max(booking.starts_at, now) if running else booking.starts_at, booking.ends_at)
+    window = Window(max(booking.starts_at, now), booking.ends_at)
     capacity = inventory.capacity_of(work, [pool])[pool.id]
     whole, positions, _ = offers.snapshot(work, capacity, booking.id)
     gap = int(pool.policy.gap.total_seconds())
@@ -167,7 +167,7 @@ def _write(
     leaves: Sequence[Held], found: Rearranged, now: datetime,
 ) -> Replaced | None:  # fmt: skip
     parts = found.placement.parts
-    start = max(booking.starts_at, now) if view.state is State.ACTIVE else booking.starts_at
+    start = max(booking.starts_at, now)  # late or running: until now it had others, whoever had these
     pinned = view.state in (State.STARTING, State.ACTIVE)
     end = booking.ends_at + pool.policy.gap
     new = [(new_id(), part.node_id, queries.multirange(part.positions)) for part in parts]

@@ -31,7 +31,10 @@ POOL_WORDS: tuple[tuple[dict[str, Any], int], ...] = (
     ({"no_show": None, "idle_release": 3600}, 300),
     ({"grace": 900, "reclaim_lead": 300}, 0),
     ({"min_gap": 1800}, 0),
-    ({"give_up": 1800, "made_ahead": 3600}, 0),
+    (
+        {"give_up": 1800},
+        0,
+    ),  # a longer `made_ahead` is told to no due row: quotes of what should have begun differ until then
     ({"cancel_notice": 7200, "cancel_fee_percent": 50, "free_cancel": 0}, 0),
     ({"max_extension": 7200, "extend_within": 14_400}, 0),
 )

@@ -103,3 +103,24 @@ def test_what_lies_between_the_old_end_and_a_later_one_that_reached_the_cluster_
     bill(world, late)
     charged = dict(rows(world, "SELECT kind, sum(quantity)::bigint / 840 FROM charges GROUP BY 1"))
     assert charged == {"use": 7200, "credit": -gap}
+
+
+def test_a_late_booking_has_its_new_units_from_now_on_and_not_from_its_start(database, tmp_path) -> None:
+    """Until now they were somebody else's: metered from its start, they were metered for both."""
+    world = make_world(database, tmp_path, csv=nodes_csv(2, gpus=1))
+    try:
+        late = world.book(duration="PT2H")
+        other = world.book("bio-member", project="atlas", duration="PT15M")
+        (node,) = rows(
+            world, "SELECT n.name FROM holds h JOIN nodes n ON n.id = node_id WHERE booking_id = %s", late.id
+        )[0]
+        world.backend.faults.node_dies(node, at=START)
+        world.settle()
+        world.pass_time(timedelta(minutes=20))
+        assert (world.look(late).state, world.look(other).state) == ("ACTIVE", "ENDED")
+        found = rows(world, "SELECT n.name, lower(during) FROM holds h JOIN nodes n ON n.id = node_id WHERE live AND booking_id = %s",
+                     late.id)  # fmt: skip
+        assert found == [("n1" if node == "n0" else "n0", world.look(late).provided_at)]
+        assert world.look(late).provided_at > START
+    finally:
+        world.close()
