@@ -217,9 +217,7 @@ def pools_asked(desk: Desk, ask: Ask) -> tuple[Pool, ...]:
     raise Refused(Refusal(tuple(reasons)))
 
 
-def snapshot(
-    work: Work, capacity: PoolCapacity, leaving: UUID | None = None
-) -> tuple[PoolSnapshot, str, list[int]]:
+def snapshot(work: Work, capacity: PoolCapacity, leaving: UUID | None = None) -> tuple[PoolSnapshot, str, list[int]]:
     """A pool without holds, the positions of its units as a multirange, its node ids: kept while the capacity stands.
     Where power budgets are set it knows what is drawn of them now, but by the booking `leaving`."""
     kept = _STATIC.get(capacity)

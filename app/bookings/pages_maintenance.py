@@ -176,8 +176,8 @@ def _row(one: Maintenance, now: datetime, may_change: bool) -> views.Maintenance
     elif one.start <= now:
         state, tone = "Going on", "warn"
     else:
-        state, tone = "Announced", "plan"
-    open_ = may_change and tone in ("warn", "plan")
+        state, tone = "Announced", "booked"
+    open_ = may_change and tone in ("warn", "booked")
     act = Action("Call off", f"/operator/maintenance/{one.id}/call-off", (("version", str(one.version)),), "danger",
                  describe=f"Call off {one.name}") if open_ else None  # fmt: skip
     return views.MaintenanceRow(

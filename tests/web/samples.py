@@ -1246,7 +1246,7 @@ def maintenance(*, preview: bool = False, faults: bool = False) -> v.Maintenance
         (
             v.MaintenanceRow(
                 "New fans", "They are loud.", "alpha", "alpha-n01, alpha-n02", NOW + day, NOW + day * 1.25, "Announced",
-                "plan", "Olga Operator", "Its GPUs are cut anew at the end: 0-7:3g.40gb*2",
+                "booked", "Olga Operator", "Its GPUs are cut anew at the end: 0-7:3g.40gb*2",
                 v.Action("Call off", "/operator/maintenance/1/call-off", (("version", "1"),), "danger"),
             ),
             v.MaintenanceRow("Firmware", "", "beta", "beta-n07", NOW - 2 * day, NOW - day, "Over", "ended", "Olga Operator"),
