@@ -68,16 +68,16 @@ def run(size: str = "full") -> dict[str, float]:
                 for name in chance.sample(sorted(took), 3):
                     ask = _ask(chance)
                     act = {
-                        "use_case": lambda ask=ask: _use_case(world, actor, ask),
-                        "bare": _bare(world, actor, ask, connection, pipelined=False),
-                        "pipelined": _bare(world, actor, ask, connection, pipelined=True),
+                        "use_case": lambda ask=ask: use_case(world, actor, ask),
+                        "bare": bare(world, actor, ask, connection, pipelined=False),
+                        "pipelined": bare(world, actor, ask, connection, pipelined=True),
                     }[name]
                     began = monotonic()
                     act()
                     if turn >= 5:  # the first ones fill caches and prepare statements
                         took[name].append((monotonic() - began) * 1000)
         medians = {name: median(times) for name, times in took.items()}
-        by_threads = _at_once(lambda ask: _use_case(world, actor, ask), [_ask(chance) for _ in range(burst)])
+        by_threads = _at_once(lambda ask: use_case(world, actor, ask), [_ask(chance) for _ in range(burst)])
         http_ms, by_connections = _over_http(world, actor, chance, turns, burst)
     return {
         "bookings_present": present,
@@ -192,7 +192,7 @@ def _ask(chance: random.Random) -> dict[str, Any]:
 # --- the same, three ways ---------------------------------------------------------------------------------------------
 
 
-def _use_case(world: World, actor: Actor, body: dict[str, Any]) -> None:
+def use_case(world: World, actor: Actor, body: dict[str, Any]) -> None:
     ask = Ask.of(BookingIn.model_validate(body))
     with world.plumbing.database.work(actor.tenant_id) as work:
         actions.book(work, NoQueue(), actor, ask)
@@ -208,7 +208,7 @@ class Found:
     pool_positions: str
 
 
-def _bare(
+def bare(
     world: World, actor: Actor, body: dict[str, Any], connection: psycopg.Connection, *, pipelined: bool
 ) -> Callable[[], None]:
     """The statements of one booking, ready to run: the place is found here, outside of the time."""

@@ -153,7 +153,9 @@ def extend(
             "quota": [e.as_json() for e in plan.effects],
         }
     made = key_of(key, request, body.model_dump(mode="json"))
-    extended = extending.extend(work, parts.queue, actor, booking.id, body.duration, body.end, made, version_of(if_match))
+    extended = extending.extend(
+        work, parts.queue, actor, booking.id, body.duration, body.end, made, version_of(if_match)
+    )
     return answer_of(work, response, extended)
 
 
@@ -239,7 +241,8 @@ def answer_of(work: Work, response: Response, booking: Booking) -> dict[str, Any
     return {
         **booking_json(booking, more.charged),
         "nodes": [
-            {"node": h.node, "units": len(h.units), "indices": list(h.local_gpus), "planned": planned} for h in more.held
+            {"node": h.node, "units": len(h.units), "indices": list(h.local_gpus), "planned": planned}
+            for h in more.held
         ],
         "prices": [
             {"start": rules.iso(s.window.start), "end": rules.iso(s.window.end), "unit_price": str(s.per_hour)}

@@ -169,7 +169,8 @@ class BookingIn(BaseModel):
     ] = "default"
     quote: Annotated[Line | None, Field(max_length=200, description="Digest of the quote that was shown.")] = None
     wait: Annotated[
-        bool, Field(description="Where only other bookings stand in the way: wait for the units instead of being refused.")
+        bool,
+        Field(description="Where only other bookings stand in the way: wait for the units instead of being refused."),
     ] = False
     auto: Annotated[bool, Field(description="While it waits: book as soon as it fits, without asking.")] = False
 

@@ -166,7 +166,10 @@ def _notes(
             "late": ("It is not in place yet", "Time before it is in place is not charged."),
             "blocked": ("It cannot be put in place as things are", "Time before it is in place is not charged."),
             "degraded": ("Some of its units are lost", "Their time is taken back on the bill until they are back."),
-            "at_risk": ("Its units cannot be given as things are", "Berth looks for others. Nothing for you to do yet."),
+            "at_risk": (
+                "Its units cannot be given as things are",
+                "Berth looks for others. Nothing for you to do yet.",
+            ),
         }[condition.value]
         tone = "bad" if condition.value in ("degraded", "blocked") else "warn"
         title = f"{title}, since {words.moment(standing.since, speech.zone, speech.now)}"

@@ -200,6 +200,7 @@ def _largest(free: list[Prepared], now: datetime) -> str:
 
 # --- notices ----------------------------------------------------------------------------------------------------------
 
+
 def _notices(work: Work, actor: Actor, now: datetime) -> tuple[Notice, ...]:
     """The newest things that were told to this person."""
     return tuple(notice_row(one, actor.zone, now) for one in notices.notices(work, actor, limit=5))

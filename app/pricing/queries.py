@@ -80,7 +80,10 @@ def form_names(work: Work) -> dict[str, str]:
     rows = work.pg.execute("SELECT slug, (facts->>'share840')::int FROM kinds WHERE facts->>'slice_of' IS NOT NULL")
     shares = {slug: str(Fraction(share, WHOLE)) for slug, share in rows}
     names = kind_names(work)
-    return {slug: f"{name} (by the GPU; one pays {shares[slug]})" if slug in shares else name for slug, name in names.items()}
+    return {
+        slug: f"{name} (by the GPU; one pays {shares[slug]})" if slug in shares else name
+        for slug, name in names.items()
+    }
 
 
 def kind_names(work: Work) -> dict[str, str]:

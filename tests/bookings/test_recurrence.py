@@ -118,7 +118,9 @@ def test_a_rule_that_cannot_be_kept_says_why(rule: str, said: str) -> None:
 
 
 @given(
-    st.datetimes(local("2026-01-01T00:00"), local("2027-12-01T00:00")).map(lambda t: t.replace(second=0, microsecond=0)),
+    st.datetimes(local("2026-01-01T00:00"), local("2027-12-01T00:00")).map(
+        lambda t: t.replace(second=0, microsecond=0)
+    ),
     st.integers(15, 60 * 40),
     st.sampled_from(["Europe/Berlin", "America/New_York", "Asia/Kolkata", "Australia/Lord_Howe", "UTC"]),
     st.sampled_from(["FREQ=DAILY;COUNT=20", "FREQ=WEEKLY;COUNT=9;BYDAY=MO,FR", "FREQ=MONTHLY;COUNT=5"]),

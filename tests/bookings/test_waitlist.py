@@ -27,7 +27,9 @@ def world(database, tmp_path) -> Iterator[World]:
     made.close()
 
 
-def wait(world: World, person: str = "physics-member", auto: bool = False, key: str | None = None, **words: Any) -> Booking:
+def wait(
+    world: World, person: str = "physics-member", auto: bool = False, key: str | None = None, **words: Any
+) -> Booking:
     """Book or wait."""
     actor = world.actor(person)
     with world.plumbing.database.work(actor.tenant_id) as work:
@@ -276,7 +278,9 @@ def test_units_that_nobody_who_waits_can_use_are_let_go_and_nothing_is_left_over
     large = wait(world, units=8, start=at(2))
     world.do("cancel", taken)
     with world.work() as work, work.read_all():
-        kept = work.pg.execute("SELECT count(*) FROM requests WHERE waits_for = 'waiter' AND outcome IS NULL").fetchone()
+        kept = work.pg.execute(
+            "SELECT count(*) FROM requests WHERE waits_for = 'waiter' AND outcome IS NULL"
+        ).fetchone()
     assert kept == (1,)  # between the two transactions nobody else can have them
     with pytest.raises(Refused):
         world.book(units=4, start=at(2))

@@ -147,7 +147,9 @@ ROUTES: dict[tuple[str, str], Rule] = {
     ("POST", "/operator/inventory/import"): Rule(OPERATOR),
     ("GET", "/operator/inventory.csv"): Rule(RUNS),
     ("GET", "/api/v1/power-budgets"): Rule(RUNS),
-    ("PUT", "/api/v1/power-budgets"): Rule(OPERATOR, "manage", json={"cluster": "sim", "level": "cluster", "watts": 90_000}),
+    ("PUT", "/api/v1/power-budgets"): Rule(
+        OPERATOR, "manage", json={"cluster": "sim", "level": "cluster", "watts": 90_000}
+    ),
     ("POST", "/operator/power-budgets"): Rule(OPERATOR, form={"cluster": "sim", "level": "cluster", "watts": "90000"}),
     ("GET", "/api/v1/maintenances"): Rule(RUNS),
     ("POST", "/api/v1/maintenances"): Rule(OPERATOR, "manage", query={"dry_run": "true"}, json=MAINTENANCE),

@@ -20,9 +20,7 @@ class NoticesPage:
     mailed: bool
     """Whether this installation also sends mail."""
     pager: Pager = field(default_factory=Pager)
-    read: Action = field(
-        default_factory=lambda: Action("Mark all as read", "/notices/read", (("next", "/notices"),))
-    )
+    read: Action = field(default_factory=lambda: Action("Mark all as read", "/notices/read", (("next", "/notices"),)))
     empty: Empty = field(
         default_factory=lambda: Empty(
             "Nothing to know",
