@@ -189,6 +189,8 @@ OF_A_BOOKING = [key for key in sorted(ROUTES) if "{booking_id}" in key[1] or key
 def test_a_booking_is_named_by_its_id_its_label_or_its_number_everywhere(house: House, method: str, path: str) -> None:
     rule = ROUTES[method, path]
     person = "lead" if "lead" in rule.may else min(rule.may)
+    with house.world.work("physics") as work:  # a limit that another route has set is not what is asked here
+        work.pg.execute("UPDATE scopes SET max_rate = NULL, max_quantity = NULL, max_money = NULL")
     booking = house.world.book("physics-member", start="2026-12-02T09:00:00+01:00")
     usual = dict(house.values)
     codes = {}
