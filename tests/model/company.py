@@ -18,6 +18,7 @@ import psycopg
 
 from app import rounds
 from app.accounts import actions as accounts
+from app.bookings import actions_policies
 from app.bookings.edits import Key
 from app.bookings.lifecycle import Pace
 from app.kernel.actor import SYSTEM, Actor
@@ -87,6 +88,11 @@ class Company:
         self.backend = self.world.backend
         self.backend._sleep = lambda seconds: None  # a slow call costs the history no time
         self.tenant_of = {id: name for name, id in self.world.tenants.items()}
+        self.as_operator(  # so that there is something to answer from the beginning; later rules change it
+            lambda w, a: actions_policies.set_policy(
+                w, a, "sim", H100, {"approval_hours": 8, "approver": "lead"}, None, "bio"
+            )
+        )
         self.look()
 
     def close(self) -> None:

@@ -33,10 +33,10 @@ LEAVING = frozenset({"release", "no_show", "withdraw", "fail", "give_up", "cance
 DEAR = 50
 """So many steps lie between two rounds of the dear checks."""
 SHARES = {
-    "book": 0.2, "alternative": 0.9, "wait": 0.1, "extend": 0.1, "shrink": 0.1, "move": 0.1, "hand_over": 0.1, "share": 0.2,
-    "cancel": 0.1, "release": 0.1, "approve": 0.2, "reject": 0.2, "withdraw": 0.1, "accept": 0.2, "decline": 0.2,
-    "claim": 0.1, "series": 0.1, "cancel_series": 0.1, "change_series": 0.1, "class": 0.1, "cancel_class": 0.1,
-    "maintenance": 0.3, "call_off": 0.3, "policy": 0.5, "limit": 0.9, "price": 0.9, "end_project": 0.5, "renewal": 0.1,
+    "book": 0.2, "alternative": 1.0, "wait": 0.1, "extend": 0.1, "shrink": 0.1, "move": 0.1, "hand_over": 0.1, "share": 0.2,
+    "cancel": 0.1, "release": 0.1, "approve": 0.1, "reject": 0.1, "withdraw": 0.05, "accept": 0.1, "decline": 0.1,
+    "claim": 0.05, "series": 0.1, "cancel_series": 0.1, "change_series": 0.05, "class": 0.1, "cancel_class": 0.1,
+    "maintenance": 0.2, "call_off": 0.1, "policy": 0.5, "limit": 0.9, "price": 0.9, "end_project": 0.3, "renewal": 0.05,
     "renew": 0.5, "time": 1.0, "look": 1.0,
 }  # fmt: skip
 """The share of its tries in which each verb must be accepted."""
@@ -73,7 +73,7 @@ class History(Asking, Editing, Running):
             "book": 26, "wait": 8, "extend": 8, "shrink": 6, "move": 6, "hand_over": 3, "share": 2, "cancel": 8, "release": 5,
             "approve": 4, "reject": 2, "withdraw": 2, "accept": 4, "decline": 2, "claim": 2, "series": 2, "cancel_series": 1,
             "change_series": 1, "class": 2, "cancel_class": 1, "maintenance": 1, "call_off": 1, "policy": 2, "limit": 2,
-            "price": 1, "end_project": 1, "renewal": 1, "renew": 1, "time": 18, "look": 3, "fault": 9,
+            "price": 1, "end_project": 1, "renewal": 2, "renew": 1, "time": 18, "look": 3, "fault": 9,
         }  # fmt: skip
 
     def run(self, steps: int, told: Callable[[int], None] = lambda _: None) -> Tally:
