@@ -220,3 +220,11 @@ def next_generation(work: Work, allocation_id: UUID) -> None:
 def changed(work: Work, booking_id: UUID) -> None:
     """The row of the booking says something else than before: whoever looked before has to look again."""
     work.pg.execute("UPDATE bookings SET version = version + 1 WHERE id = %s", [booking_id])
+
+
+def replaced_at(work: Work, booking_id: UUID) -> datetime | None:
+    """When the booking was last given other units; None: never."""
+    row = work.pg.execute(
+        "SELECT max(at) FROM history WHERE booking_id = %s AND event = 'replace'", [booking_id]
+    ).fetchone()
+    return row[0] if row else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 import numpy as np
@@ -48,6 +48,10 @@ from app.plumbing.log import get_log
 log = get_log("bookings")
 
 NOT_BEGUN = (State.REQUESTED, State.BOOKED, State.STARTING)
+
+
+_RETRY = timedelta(seconds=30)
+"""At least so long a booking whose start is blocked keeps the units it was given before it gets others again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,9 @@ def replace_units(work: Work, booking_id: UUID, ailing: Sequence[Ailing] = ()) -
         if not leaves or not (_in_place(cluster) or len(leaves) == len(held)):
             return None  # the object would have to be made anew, and what still runs in it would end
     elif view.state in NOT_BEGUN and (ailing or needs_others(view, held, pool, now)):
+        tried = None if ailing else queries_life.replaced_at(work, booking_id)
+        if tried is not None and now - tried < max(pool.policy.blip, _RETRY):
+            return None  # the units that it has were given a moment ago: they are looked at first
         leaves = list(held)
     else:
         return None

@@ -11,7 +11,7 @@ import pytest
 
 from app import rounds
 from app.accounts import actions as accounts
-from app.bookings import queries
+from app.bookings import queries, replacing
 from app.bookings.facts import Booking, Held
 from app.kernel.actor import SYSTEM
 from tests.bookings.test_life import (
@@ -313,3 +313,26 @@ def test_case_74_a_name_that_cannot_be_looked_up_deletes_no_booking(make: Make) 
     pass_minutes(world, 9)
     assert world.look(booking).state == "ACTIVE"
     assert world.backend.observe(ref_of(world, booking)).state == "ready"
+
+
+def test_a_start_that_is_blocked_everywhere_does_not_go_back_and_forth_at_one_instant(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by a random history: two nodes that both refuse, and a booking that each look sent to the other one."""
+    world = make(2)
+    booking = world.book(nodes=1, per_node=8, start=(START + HOUR).isoformat(), duration="PT4H")
+    world.set_clock(START + HOUR - 5 * MINUTE)
+    world.settle()
+    assert world.look(booking).state == "STARTING"
+    monkeypatch.setattr(replacing, "needs_others", lambda view, held, pool, now: True)
+
+    def give_others() -> replacing.Replaced | None:
+        with world.work("physics") as work:
+            return replacing.replace_units(work, booking.id)
+
+    first = node_of(world, booking)
+    assert give_others() is not None
+    assert node_of(world, booking) != first
+    assert give_others() is None, "at the same instant it is looked at first"
+    world.set_clock(world.now() + 3 * MINUTE)
+    assert give_others() is not None
