@@ -11,7 +11,7 @@ from app.bookings.shown import Speech, fresh_key
 from app.dashboards.booking_money import Figures
 from app.inventory import queries as inventory
 from app.kernel.actor import Actor
-from app.kernel.errors import NotFound, Refused
+from app.kernel.errors import Conflict, NotFound, Refused
 from app.plumbing.db import Work
 from app.web import words
 from app.web.views.booking import Effect, VerbView
@@ -58,7 +58,10 @@ def verb(
 
 
 def _cancel(work: Work, actor: Actor, booking: Booking, units: str) -> VerbView:
-    terms = leaving.quote_cancel(work, actor, booking.id)
+    try:
+        terms = leaving.quote_cancel(work, actor, booking.id)
+    except Conflict as late:  # it has just begun: a worker, or the clock, was quicker than this page
+        return VerbView("cancel", "Cancel", _href(booking, "cancel"), "", fresh_key(), blocked=late.detail)
     effects: tuple[Effect, ...] = (Effect("You pay", _money(booking, terms.fee)), Effect("Frees", units))
     if terms.percent and terms.free_until is not None:
         effects = (*effects, Effect("Free until", terms.free_until))
@@ -80,7 +83,7 @@ def _extend(work: Work, actor: Actor, booking: Booking, by: str, speech: Speech)
     effects, blocked, button = (possible,), "", ""
     try:
         plan = extending.quote_extension(work, actor, booking.id, chosen, None)
-    except Refused as refused:
+    except (Refused, Conflict) as refused:
         blocked = _said(refused, speech)
     else:
         added, total = _money(booking, plan.added.amount), _money(booking, plan.total.amount)
@@ -115,12 +118,14 @@ def _why_not(work: Work, actor: Actor, booking: Booking, speech: Speech) -> str:
     grid = inventory.pools_with_ids(work, [booking.pool_id])[booking.pool_id].policy.grid
     try:
         extending.quote_extension(work, actor, booking.id, grid, None)
-    except Refused as refused:
+    except (Refused, Conflict) as refused:
         return _said(refused, speech)
     return "its units are taken afterwards."
 
 
-def _said(refused: Refused, speech: Speech) -> str:
+def _said(refused: Refused | Conflict, speech: Speech) -> str:
+    if isinstance(refused, Conflict):
+        return refused.detail
     return " ".join(speech.say(reason.message) for reason in refused.refusal.reasons)
 
 

@@ -13,9 +13,11 @@ from decimal import Decimal
 import pytest
 
 from app.billing.actions import charge
+from app.bookings import leaving
 from app.bookings.facts import Booking
 from app.inventory.connections import backend_of
 from app.inventory.queries import cluster_with_id
+from app.kernel.errors import Conflict
 from app.usage import queries as usage
 from app.usage.actions import meter
 from app.usage.reconcile import collect_one
@@ -176,6 +178,21 @@ def test_extended_and_cancelled_on_the_page(world: World, browse: People) -> Non
     said = text_of(browser.see(answer.headers["location"]))
     assert f"{booking.label} is cancelled" in said
     assert world.look(booking).state == "CANCELLED"
+
+
+def test_a_booking_that_begins_while_its_page_is_made_is_shown_all_the_same(
+    world: World, browse: People, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The row was read as BOOKED, and a worker made it ACTIVE before what cancelling costs was asked."""
+    booking = world.book(start=(START + timedelta(hours=3)).isoformat())
+
+    def too_late(*_: object) -> None:
+        raise Conflict("wrong_state", f"{booking.label} is active and cannot be cancelled.")
+
+    monkeypatch.setattr(leaving, "quote_cancel", too_late)
+    page = browse().see(f"/bookings/{booking.label}")
+    assert page.status_code == 200
+    assert "is active and cannot be cancelled" in text_of(page)
 
 
 @pytest.mark.parametrize(("verb", "fields"), [("cancel", {}), ("release", {}), ("extend", {"by": "PT1H"})])
