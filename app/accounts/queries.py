@@ -267,7 +267,7 @@ class Place:
 
 
 def places_of(work: Work, account_id: UUID) -> list[Place]:
-    """Where a person may act, tenants by name, the whole tenant before its projects.
+    """Where a person may act, tenants by name, the whole tenant before its projects, ended ones too.
 
     Looks into each tenant in turn and comes back to the one acted for.
     """
@@ -284,9 +284,10 @@ def places_of(work: Work, account_id: UUID) -> list[Place]:
         roles = {project_id: role for project_id, role in held[one.id] if project_id is not None}
         if whole:
             places.append(Place(one.slug, one.name, f"Whole tenant, {', '.join(whole)}", one.id, None))
-        for seen in projects(work):
+        for seen in projects(work, ended=True):  # what is left in an ended one is still to be seen, and given back
             if whole or seen.id in roles:
-                detail = f"{one.name}, {roles.get(seen.id) or whole[0]}"
+                over = ", ended" if seen.ended_at is not None and seen.ended_at <= work.product_now() else ""
+                detail = f"{one.name}, {roles.get(seen.id) or whole[0]}{over}"
                 places.append(Place(f"{one.slug}/{seen.slug}", seen.name, detail, one.id, seen.id))
     if work.tenant_id != before:
         work.act_for(before)

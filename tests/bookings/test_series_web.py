@@ -48,9 +48,10 @@ def world(browse: People) -> Iterator[World]:
 
 def test_a_program_previews_books_changes_and_cancels_a_series(world: World, browse: People) -> None:
     client = api(world, browse, "physics-member")
+    before = client.get("/api/v1/series").json()["items"]
     shown = client.post("/api/v1/series", json=SERIES, params={"dry_run": "true"})
     assert shown.status_code == 200
-    assert client.get("/api/v1/series").json()["items"] == []
+    assert client.get("/api/v1/series").json()["items"] == before
     made = client.post("/api/v1/series", json=SERIES, headers={"Idempotency-Key": "s1"})
     assert made.status_code == 201
     assert made.json()["price"] == shown.json()["price"]
@@ -145,3 +146,20 @@ def test_an_operator_previews_and_announces_maintenance(world: World, browse: Pe
     number = re.search(r"/operator/maintenance/(\d+)/call-off", page.text)[1]
     operator.submit(f"/operator/maintenance/{number}/call-off", version="1")
     assert "Called off" in text_of(operator.see("/operator/maintenance"))
+
+
+def test_bug_report_24_whoever_has_only_an_ended_project_still_sees_and_releases_on_the_page(
+    world: World, browse: People
+) -> None:
+    booking = world.book(units=1)
+    world.settle()
+    with world.work("physics") as work:
+        work.pg.execute("UPDATE projects SET ended_at = berth_now() WHERE slug = 'plasma'")
+    try:
+        lead = browse("physics-lead")
+        assert booking.label in text_of(lead.see(f"/bookings/{booking.label}"))
+        assert lead.submit(f"/bookings/{booking.label}/release").status_code == 303
+        assert world.look(booking).left_by == "release"
+    finally:
+        with world.work("physics") as work:
+            work.pg.execute("UPDATE projects SET ended_at = NULL WHERE slug = 'plasma'")
