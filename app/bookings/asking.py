@@ -51,7 +51,7 @@ def request_without_units(desk: Desk, ask: Ask, offer: Offer, booking_id: UUID, 
     work, actor, now = desk.work, desk.actor, desk.now
     write_unseated(desk, ask, offer.pool, State.REQUESTED, booking_id, offer.window, offer.cost.amount)
     queries_requests.seat(work, booking_id, offer.window, offer.cost.amount, offer.prices)
-    queries.note(work, booking_id, Event.ASK, None, State.REQUESTED, actor, now, "")  # type: ignore[arg-type]
+    queries.note(work, booking_id, Event.ASK, None, State.REQUESTED, actor, now, "")
     booking = queries.find_booking(work, booking_id)
     assert booking is not None
     ask_to_book(work, booking, approval, offer.pool.policy, actor, now, holds=False)

@@ -596,7 +596,7 @@ def note(
     work: Work,
     booking_id: UUID,
     event: str,
-    before: str,
+    before: str | None,
     after: str,
     actor: Actor,
     now: datetime,

@@ -134,10 +134,10 @@ def _occurrence(local_start: datetime, local_end: datetime, zone: ZoneInfo) -> O
 
 def overlap(found: tuple[Occurrence, ...]) -> tuple[Occurrence, Occurrence] | None:
     """The first two occurrences of which one begins before the other is over."""
-    real = sorted((o for o in found if o.window is not None), key=lambda o: o.window.start)  # type: ignore[union-attr]
-    for before, after in pairwise(real):
-        if after.window.start < before.window.end:  # type: ignore[union-attr]
-            return before, after
+    real = sorted(((o.window, i) for i, o in enumerate(found) if o.window is not None), key=lambda row: row[0].start)
+    for (before, one), (after, other) in pairwise(real):
+        if after.start < before.end:
+            return found[one], found[other]
     return None
 
 

@@ -138,7 +138,7 @@ def _wait(work: Work, queue: Queue, actor: Actor, ask: Ask, auto: bool, key: Key
     price = cost(segments, ask.shape.total, desk.project.currency, chosen.share840)
     asking.write_unseated(desk, ask, chosen, State.WAITING, booking_id, wished, price.amount)
     said = f"{rules.iso(window.start)} .. {rules.iso(window.end)}"
-    queries.note(work, booking_id, Event.WAIT, None, State.WAITING, actor, desk.now, "", {"window": said, "auto": auto})  # type: ignore[arg-type]
+    queries.note(work, booking_id, Event.WAIT, None, State.WAITING, actor, desk.now, "", {"window": said, "auto": auto})
     booking = queries.find_booking(work, booking_id)
     assert booking is not None
     asking.wait_in_queue(work, booking, window, auto, desk.now)
